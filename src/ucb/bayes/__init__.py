@@ -1,0 +1,49 @@
+"""Weights that know how sure they are: posterior, priors, layers, conversion, the ELBO and predictions."""
+
+from ucb.bayes.convert import Left, LeftDeterministic, bayesian_form, left_deterministic, to_bayesian
+from ucb.bayes.elbo import ELBO, Terms
+from ucb.bayes.kl import kl_divergence
+from ucb.bayes.layers import (
+    BayesBatchNorm,
+    BayesConv,
+    BayesGroupNorm,
+    BayesLayer,
+    BayesLayerNorm,
+    BayesLinear,
+)
+from ucb.bayes.likelihoods import GaussianLikelihood, Likelihood, cross_entropy
+from ucb.bayes.passes import Estimator, forward, mean_forward
+from ucb.bayes.posterior import Gaussian, gaussians
+from ucb.bayes.predict import Prediction, predict
+from ucb.bayes.priors import Normal, PreviousPosterior, Prior, ScaleMixture
+
+__all__ = [
+    "ELBO",
+    "BayesBatchNorm",
+    "BayesConv",
+    "BayesGroupNorm",
+    "BayesLayer",
+    "BayesLayerNorm",
+    "BayesLinear",
+    "Estimator",
+    "Gaussian",
+    "GaussianLikelihood",
+    "Left",
+    "LeftDeterministic",
+    "Likelihood",
+    "Normal",
+    "Prediction",
+    "PreviousPosterior",
+    "Prior",
+    "ScaleMixture",
+    "Terms",
+    "bayesian_form",
+    "cross_entropy",
+    "forward",
+    "gaussians",
+    "kl_divergence",
+    "left_deterministic",
+    "mean_forward",
+    "predict",
+    "to_bayesian",
+]

@@ -1,0 +1,42 @@
+"""Sentences for bad input, raised where the input arrives."""
+
+import math
+
+from torch import Tensor
+
+
+def positive(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number above 0."""
+    if not (math.isfinite(value) and value > 0):
+        raise ValueError(f"{name} must be a number above 0, not {value}")
+    return value
+
+
+def not_negative(name: str, value: float) -> float:
+    """Return ``value`` if it is a finite number, 0 or above."""
+    if not (math.isfinite(value) and value >= 0):
+        raise ValueError(f"{name} must be 0 or above, not {value}")
+    return value
+
+
+def count(name: str, value: int, least: int = 1) -> int:
+    """Return ``value`` if it is a whole number of at least ``least``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, not {value}")
+    return value
+
+
+def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
+    """Return ``value`` if it is one of the ``allowed`` words."""
+    if value not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+    return value
+
+
+def finite(name: str, tensor: Tensor) -> Tensor:
+    """Return ``tensor`` if it holds neither NaN nor infinity."""
+    if not bool(tensor.isfinite().all()):
+        raise ValueError(f"{name} holds NaN or infinity")
+    return tensor

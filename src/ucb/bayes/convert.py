@@ -1,0 +1,167 @@
+"""Any net becomes its Bayesian twin: layers that have a Bayesian form are replaced at any depth, the rest is named."""
+
+from __future__ import annotations
+
+import copy
+import math
+import warnings
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from torch import Tensor, nn
+from torch.nn.parameter import is_lazy
+
+from ucb.bayes import checks
+from ucb.bayes.layers import (
+    BayesBatchNorm,
+    BayesConv,
+    BayesGroupNorm,
+    BayesLayer,
+    BayesLayerNorm,
+    BayesLinear,
+)
+from ucb.bayes.posterior import Gaussian
+
+Builder = Callable[[Any, dict[str, Gaussian]], BayesLayer]
+"""Makes a Bayesian layer from an ordinary one and the Gaussians of its own parameters, by name."""
+
+_builders: dict[type[nn.Module], Builder] = {}
+
+
+class LeftDeterministic(UserWarning):
+    """Some parameters of a converted net stay ordinary numbers."""
+
+
+class Left(NamedTuple):
+    """A module that stayed deterministic, and why."""
+
+    name: str
+    reason: str
+
+
+def bayesian_form(layer_type: type[nn.Module]) -> Callable[[Builder], Builder]:
+    """Register how a layer type becomes Bayesian. Subclasses are not included: they may compute something else."""
+
+    def register(builder: Builder) -> Builder:
+        _builders[layer_type] = builder
+        return builder
+
+    return register
+
+
+@bayesian_form(nn.Linear)
+def _linear(layer: nn.Linear, posterior: dict[str, Gaussian]) -> BayesLayer:
+    return BayesLinear(posterior["weight"], posterior.get("bias"))
+
+
+@bayesian_form(nn.Conv1d)
+@bayesian_form(nn.Conv2d)
+def _conv(layer: nn.Conv1d | nn.Conv2d, posterior: dict[str, Gaussian]) -> BayesLayer:
+    return BayesConv.like(layer, posterior["weight"], posterior.get("bias"))
+
+
+@bayesian_form(nn.BatchNorm1d)
+@bayesian_form(nn.BatchNorm2d)
+def _batch_norm(layer: nn.BatchNorm1d | nn.BatchNorm2d, posterior: dict[str, Gaussian]) -> BayesLayer:
+    return BayesBatchNorm(posterior.get("weight"), posterior.get("bias"), like=layer)
+
+
+@bayesian_form(nn.GroupNorm)
+def _group_norm(layer: nn.GroupNorm, posterior: dict[str, Gaussian]) -> BayesLayer:
+    return BayesGroupNorm(posterior.get("weight"), posterior.get("bias"), groups=layer.num_groups, eps=layer.eps)
+
+
+@bayesian_form(nn.LayerNorm)
+def _layer_norm(layer: nn.LayerNorm, posterior: dict[str, Gaussian]) -> BayesLayer:
+    return BayesLayerNorm(posterior.get("weight"), posterior.get("bias"), shape=layer.normalized_shape, eps=layer.eps)
+
+
+def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True) -> nn.Module:
+    """Return the Bayesian twin of ``net``, which itself stays as it is.
+
+    The means start at the net's present weights, fresh or pretrained; with ``keep_means=False`` each layer draws new
+    ones by its own ``reset_parameters``. Every weight's sigma starts at ``spread`` times the root mean square of its layer's
+    weights. Whatever has parameters but no Bayesian form stays as it is, and a ``LeftDeterministic`` warning names it.
+    """
+    checks.positive("spread", spread)
+    twin = copy.deepcopy(net)
+    left = left_deterministic(twin)
+    names_left = {name for name, _ in left}
+    replacements: dict[nn.Module, BayesLayer] = {}
+    tied: dict[Tensor, Gaussian] = {}
+    for name, layer in twin.named_modules():
+        if type(layer) in _builders and name not in names_left:
+            if not keep_means and hasattr(layer, "reset_parameters"):
+                layer.reset_parameters()
+            posterior = _posterior(name, layer, spread, tied)
+            replacements[layer] = _builders[type(layer)](layer, posterior).train(layer.training)
+    if not tied:
+        known = ", ".join(sorted(t.__name__ for t in _builders))
+        raise ValueError(f"nothing in this {type(net).__name__} can become Bayesian; layers that can: {known}")
+    if left:
+        said = "; ".join(f"{name or type(net).__name__} ({reason})" for name, reason in left)
+        warnings.warn(f"left deterministic: {said}", LeftDeterministic, stacklevel=2)
+    for module in twin.modules():
+        for name, child in module.named_children():
+            if child in replacements:
+                setattr(module, name, replacements[child])
+    return replacements.get(twin, twin)
+
+
+def left_deterministic(net: nn.Module) -> list[Left]:
+    """Name every module whose own parameters are, or would stay, ordinary numbers, and say why."""
+    owners = {name: m for name, m in net.named_modules() if _owns_parameters(m) and not isinstance(m, Gaussian)}
+    reasons = {name: reason for name, module in owners.items() if (reason := _obstacle(name, module))}
+    # A weight that a deterministic module shares must stay one tensor, so its other users stay deterministic too.
+    spreading = True
+    while spreading:
+        fixed = {p: name for name in reasons for p in owners[name].parameters(recurse=False)}
+        new = {
+            name: f"shares a weight with {fixed[p]}, which stays deterministic"
+            for name, module in owners.items()
+            for p in module.parameters(recurse=False)
+            if name not in reasons and p in fixed
+        }
+        reasons |= new
+        spreading = bool(new)
+    return [Left(name, reasons[name]) for name in owners if name in reasons]
+
+
+def _owns_parameters(module: nn.Module) -> bool:
+    return type(module) in _builders or next(module.parameters(recurse=False), None) is not None
+
+
+def _obstacle(name: str, module: nn.Module) -> str | None:
+    """Say why a module cannot be converted by itself, if so."""
+    kind = type(module).__name__
+    if isinstance(module, nn.MultiheadAttention):
+        return "MultiheadAttention reads its weights directly"
+    if type(module) not in _builders:
+        return f"no Bayesian form is registered for {kind}"
+    if any(is_lazy(p) for p in module.parameters(recurse=False)):
+        raise ValueError(f"{name} has no weights yet: run the net once on some input before converting it")
+    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
+        return f"this {kind} carries hooks, which a new layer would lose"
+    return None
+
+
+def _posterior(name: str, layer: nn.Module, spread: float, tied: dict[Tensor, Gaussian]) -> dict[str, Gaussian]:
+    """Make the Gaussians of a layer's own parameters; a parameter that was met before keeps its Gaussian."""
+    parameters = dict(layer.named_parameters(recurse=False))
+    for own, parameter in parameters.items():
+        checks.finite(f"{name}.{own}".lstrip("."), parameter)
+    sigma = spread * _weight_scale(parameters)
+    for parameter in parameters.values():
+        if parameter not in tied:
+            gaussian = Gaussian(parameter, sigma)
+            tied[parameter] = gaussian.requires_grad_(parameter.requires_grad)
+    return {own: tied[parameter] for own, parameter in parameters.items()}
+
+
+def _weight_scale(parameters: dict[str, nn.Parameter]) -> float:
+    """Return the root mean square of a layer's weights, or 1 / sqrt(fan-in) where they are all 0."""
+    if not parameters:
+        return 1.0
+    weight = parameters.get("weight", next(iter(parameters.values())))
+    size = float(weight.detach().double().square().mean().sqrt())
+    return size if size > 0 else 1 / math.sqrt(max(1, weight[0].numel()))

@@ -1,0 +1,102 @@
+"""The objective: mean NLL of the batch + temperature / N * KL(q || p). One formula, in this one place.
+
+It is the paper's Eq. 2 divided by N, so that its size does not depend on the data set's. temperature = 1 targets the
+true posterior, below 1 a colder one, and 0 leaves the likelihood alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ucb.bayes import checks
+from ucb.bayes.kl import kl_divergence
+from ucb.bayes.lean import lean_gradients
+from ucb.bayes.likelihoods import Likelihood, cross_entropy
+from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, plan, walk
+from ucb.bayes.priors import Prior, ScaleMixture
+
+
+class Terms(NamedTuple):
+    """The objective and its two parts. At temperature 0 no KL is computed, and ``kl`` is None."""
+
+    loss: Tensor
+    nll: Tensor
+    kl: Tensor | None
+
+
+@dataclass(frozen=True)
+class ELBO:
+    """The (negative) evidence lower bound per example, for a task of ``size`` training examples.
+
+    ``samples`` weight samples estimate the likelihood, ``prior_samples`` the prior term where it has no closed form;
+    under the ``weights`` estimator both use the same samples as far as they reach. ``stack`` is as in
+    :func:`ucb.bayes.forward`.
+    """
+
+    size: int
+    prior: Prior = field(default_factory=ScaleMixture)
+    likelihood: Likelihood = cross_entropy
+    temperature: float = 1.0
+    samples: int = 1
+    prior_samples: int = 1
+    estimator: Estimator = "weights"
+    stack: bool | None = None
+    generator: torch.Generator | None = None
+
+    def __post_init__(self) -> None:
+        checks.count("size, the number of training examples,", self.size)
+        checks.count("samples", self.samples)
+        checks.count("prior_samples", self.prior_samples)
+        checks.not_negative("temperature", self.temperature)
+        checks.one_of("estimator", self.estimator, ESTIMATORS)
+
+    @property
+    def kl_weight(self) -> float:
+        """The factor of the KL term: temperature / N."""
+        return self.temperature / self.size
+
+    def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
+        """Return the objective on a batch, ready for ``loss.backward()``."""
+        passes = self._plan(x)
+        nll = torch.stack([self._nll(net, x, y, p) for p in passes]).mean()
+        if self.temperature == 0:
+            return Terms(nll, nll.detach(), None)
+        drawn = [sample for p in passes for sample in p.samples_drawn()]
+        kl = kl_divergence(net, self.prior, self.prior_samples, drawn=drawn, generator=self.generator)
+        return Terms(nll + self.kl_weight * kl, nll.detach(), kl.detach())
+
+    def backward(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
+        """Add the objective's gradient to every parameter's ``grad``, in the way that costs least.
+
+        It is what ``loss.backward()`` gives; but where samples run one after the other, each one's graph and weights
+        are gone before the next is drawn, so memory does not grow with their number.
+        """
+        if self.estimator == "weights" and self._plan(x)[0].samples == 1:
+            return self._backward_one_by_one(net, x, y)
+        terms = self(net, x, y)
+        terms.loss.backward()
+        return terms._replace(loss=terms.loss.detach())
+
+    def _backward_one_by_one(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
+        nll, kl = lean_gradients(
+            net,
+            lambda p: self._nll(net, x, y, p),
+            self.samples,
+            prior=self.prior,
+            prior_samples=self.prior_samples,
+            kl_weight=self.kl_weight,
+            generator=self.generator,
+        )
+        return Terms(nll if kl is None else nll + self.kl_weight * kl, nll, kl)
+
+    def _plan(self, x: Tensor) -> list[Pass]:
+        return plan(x, self.samples, self.estimator, self.stack, self.generator)
+
+    def _nll(self, net: nn.Module, x: Tensor, y: Tensor, p: Pass) -> Tensor:
+        output = walk(net, x, p)
+        targets = y.expand(p.samples, *y.shape)
+        return self.likelihood(output.flatten(0, 1), targets.flatten(0, 1))

@@ -1,0 +1,70 @@
+"""Predictions that say how sure they are."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from ucb.bayes.checks import count
+from ucb.bayes.passes import forward, mean_forward
+
+
+class Prediction(NamedTuple):
+    """What a Bayesian classifier says of each row.
+
+    ``entropy`` is all its uncertainty (in nats); ``mutual_information`` is the part that comes from not knowing the
+    weights, which more data would lower: high on inputs unlike any seen before.
+    """
+
+    probabilities: Tensor
+    entropy: Tensor
+    mutual_information: Tensor
+
+    @property
+    def label(self) -> Tensor:
+        """The most probable class of each row."""
+        return self.probabilities.argmax(-1)
+
+
+@torch.no_grad()
+def predict(
+    net: nn.Module,
+    x: Tensor,
+    samples: int = 10,
+    *,
+    batch_size: int = 1024,
+    stack: bool | None = None,
+    generator: torch.Generator | None = None,
+) -> Prediction:
+    """Average the class probabilities over ``samples`` weight samples, or use the mean weights with ``samples=0``.
+
+    The net is put into eval mode for the while.
+    """
+    count("samples", samples, least=0)
+    training = [module for module in net.modules() if module.training]
+    net.eval()
+    try:
+        parts = []
+        for batch in x.split(count("batch_size", batch_size)):
+            if samples:
+                logits = forward(net, batch, samples, stack=stack, generator=generator)
+            else:
+                logits = mean_forward(net, batch).unsqueeze(0)
+            parts.append(from_logits(logits))
+    finally:
+        for module in training:
+            module.training = True
+    return Prediction(*(torch.cat(column) for column in zip(*parts, strict=True)))
+
+
+def from_logits(logits: Tensor) -> Prediction:
+    """Summarise logits [samples, rows, classes]: H(E p) is the entropy, H(E p) - E H(p) the mutual information."""
+    log_p = logits.log_softmax(-1)
+    p = log_p.exp()
+    mean = p.mean(0)
+    entropy = -torch.special.xlogy(mean, mean).sum(-1)
+    expected = -(p * log_p).sum(-1).mean(0)
+    # Mathematically at least 0 (Jensen); rounding may leave a tiny negative number.
+    return Prediction(mean, entropy, (entropy - expected).clamp_min(0))

@@ -1,0 +1,158 @@
+"""What is believed of a weight before the data speaks.
+
+A prior answers for one weight tensor: ``log_prob`` and its derivative ``score``, elementwise, and, where it is known in
+closed form, ``expected_log_prob`` under a Gaussian. ``of(name)`` picks the prior of one weight tensor of a net.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ucb.bayes.checks import positive
+from ucb.bayes.posterior import gaussians
+
+HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
+
+
+class Prior(nn.Module):
+    """A prior over weights. What it remembers is in buffers, so it travels with ``state_dict``."""
+
+    is_closed = False
+    """Whether ``expected_log_prob`` is known; if not, samples estimate it."""
+
+    def of(self, name: str) -> Prior:
+        """Return the prior of the weight tensor called ``name``."""
+        return self
+
+    @abstractmethod
+    def log_prob(self, w: Tensor) -> Tensor:
+        """Return log p(w), elementwise."""
+
+    @abstractmethod
+    def score(self, w: Tensor) -> Tensor:
+        """Return d log p(w) / dw, elementwise."""
+
+    def total_and_score(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum of log p(w), and the score; a prior may share work between the two."""
+        return self.log_prob(w).sum(), self.score(w)
+
+    def expected_log_prob(self, mean: Tensor, sigma: Tensor) -> Tensor:
+        """Return E log p(w) for w ~ N(mean, sigma^2), elementwise."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed form: estimate it by samples")
+
+    def expected_score(self, mean: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the derivatives of ``expected_log_prob`` by mean and by sigma, elementwise."""
+        raise NotImplementedError(f"{type(self).__name__} has no closed form: estimate it by samples")
+
+
+def _number_or_tensor(value: float | Tensor) -> Tensor:
+    """Return a tensor; a plain number in double precision, which a single-precision weight does not notice."""
+    return value.detach().clone() if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
+
+
+class Normal(Prior):
+    """p(w) = N(mean, scale^2), with numbers, or with tensors that give every weight its own."""
+
+    is_closed = True
+    mean: Tensor
+    scale: Tensor
+
+    def __init__(self, scale: float | Tensor = 1.0, mean: float | Tensor = 0.0) -> None:
+        super().__init__()
+        scale, mean = _number_or_tensor(scale), _number_or_tensor(mean)
+        if not bool((scale > 0).all() & scale.isfinite().all()):
+            raise ValueError("the spread of a prior must be above 0 and finite")
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+
+    def log_prob(self, w: Tensor) -> Tensor:
+        """Return log p(w)."""
+        return -0.5 * ((w - self.mean) / self.scale).square() - self.scale.log() - HALF_LOG_TWO_PI
+
+    def score(self, w: Tensor) -> Tensor:
+        """Return (mean - w) / scale^2."""
+        return (self.mean - w) / self.scale.square()
+
+    def expected_log_prob(self, mean: Tensor, sigma: Tensor) -> Tensor:
+        """Return log p(mean) - (sigma / scale)^2 / 2."""
+        return self.log_prob(mean) - 0.5 * (sigma / self.scale).square()
+
+    def expected_score(self, mean: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
+        """Return ((m - mean) / scale^2, -sigma / scale^2)."""
+        return self.score(mean), -sigma / self.scale.square()
+
+
+class ScaleMixture(Prior):
+    """p(w) = pi N(0, sigma_1^2) + (1 - pi) N(0, sigma_2^2), the paper's prior (Algorithm 1, l_2).
+
+    With the wider component taken out, log p = a + k w^2 + softplus(b + c w^2) with c <= 0: the exponential inside can
+    only fade, so nothing overflows, cancels or turns into log 0, however large w is. The score is one sigmoid.
+    """
+
+    def __init__(self, pi: float = 0.25, sigma_1: float = 1.0, sigma_2: float = math.exp(-6)) -> None:
+        super().__init__()
+        if not 0 < pi < 1:
+            raise ValueError(f"pi must be between 0 and 1, not {pi}; with one component only, use Normal")
+        self.pi = pi
+        self.sigma_1 = positive("sigma_1", sigma_1)
+        self.sigma_2 = positive("sigma_2", sigma_2)
+        (wide, share), (narrow, rest) = sorted([(sigma_1, pi), (sigma_2, 1 - pi)], reverse=True)
+        self.a = math.log(share / wide) - HALF_LOG_TWO_PI
+        self.k = -0.5 / wide**2
+        self.b = math.log(rest / narrow) - math.log(share / wide)
+        self.c = -0.5 / narrow**2 - self.k
+
+    def log_prob(self, w: Tensor) -> Tensor:
+        """Return log p(w)."""
+        square = w.square()
+        return self.a + self.k * square + F.softplus(self.b + self.c * square)
+
+    def score(self, w: Tensor) -> Tensor:
+        """Return d log p / dw = 2 w (k + c sigmoid(b + c w^2))."""
+        return self._score_from_odds(w.square().mul_(self.c).add_(self.b), w)
+
+    def total_and_score(self, w: Tensor) -> tuple[Tensor, Tensor]:
+        """Return both from one evaluation of b + c w^2."""
+        odds = w.square().mul_(self.c).add_(self.b)
+        total = F.softplus(odds).sum() + self.k * torch.linalg.vector_norm(w).square() + self.a * w.numel()
+        return total, self._score_from_odds(odds, w)
+
+    def _score_from_odds(self, odds: Tensor, w: Tensor) -> Tensor:
+        return odds.sigmoid_().mul_(2 * self.c).add_(2 * self.k).mul_(w)
+
+    def extra_repr(self) -> str:
+        """Say the three numbers."""
+        return f"pi={self.pi}, sigma_1={self.sigma_1}, sigma_2={self.sigma_2}"
+
+
+class PreviousPosterior(Prior):
+    """The posterior of an earlier moment, weight by weight: yesterday's posterior is today's prior (VCL).
+
+    Weights that the net did not have then (a new head) get ``otherwise``.
+    """
+
+    def __init__(self, net: nn.Module, otherwise: Prior | None = None) -> None:
+        super().__init__()
+        self.otherwise = Normal() if otherwise is None else otherwise
+        with torch.no_grad():
+            # A module's name may hold no dot.
+            known = {name.replace(".", "/"): Normal(F.softplus(g.rho), g.mu) for name, g in gaussians(net)}
+        self.known = nn.ModuleDict(known)
+
+    def of(self, name: str) -> Prior:
+        """Return the remembered Gaussian of ``name``, or ``otherwise``."""
+        key = name.replace(".", "/")
+        found = self.known[key] if key in self.known else self.otherwise  # noqa: SIM401 (ModuleDict has no get)
+        assert isinstance(found, Prior)
+        return found
+
+    def log_prob(self, w: Tensor) -> Tensor:
+        """Refuse: a weight tensor must be named."""
+        raise TypeError("a previous posterior holds one prior for each weight tensor: ask of(name)")
+
+    score = log_prob
