@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import Tensor
 
 
@@ -40,3 +41,12 @@ def finite(name: str, tensor: Tensor) -> Tensor:
     if not bool(tensor.isfinite().all()):
         raise ValueError(f"{name} holds NaN or infinity")
     return tensor
+
+
+def fitting_mask(mask: Tensor, weight: Tensor) -> Tensor:
+    """Return ``mask`` on the weight's device, if it is a boolean mask of the weight's shape."""
+    if mask.dtype != torch.bool:
+        raise TypeError(f"a mask must be boolean, not {mask.dtype}")
+    if mask.shape != weight.shape:
+        raise ValueError(f"a mask of shape {tuple(mask.shape)} does not fit weights of {tuple(weight.shape)}")
+    return mask.to(weight.device, copy=True)

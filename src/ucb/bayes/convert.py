@@ -80,8 +80,9 @@ def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True)
     """Return the Bayesian twin of ``net``, which itself stays as it is.
 
     The means start at the net's present weights, fresh or pretrained; with ``keep_means=False`` each layer draws new
-    ones by its own ``reset_parameters``. Every weight's sigma starts at ``spread`` times the root mean square of its layer's
-    weights. Whatever has parameters but no Bayesian form stays as it is, and a ``LeftDeterministic`` warning names it.
+    ones by its own ``reset_parameters``. Every weight's sigma starts at ``spread`` times the root mean square of its
+    layer's weights. Whatever has parameters but no Bayesian form stays as it is, and a ``LeftDeterministic`` warning
+    names it.
     """
     checks.positive("spread", spread)
     twin = copy.deepcopy(net)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ucb.bayes import checks
 from ucb.bayes.kl import kl_divergence
-from ucb.bayes.lean import lean_gradients
+from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
 from ucb.bayes.likelihoods import Likelihood, cross_entropy
 from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, plan, walk
 from ucb.bayes.priors import Prior, ScaleMixture
@@ -64,10 +64,10 @@ class ELBO:
         passes = self._plan(x)
         nll = torch.stack([self._nll(net, x, y, p) for p in passes]).mean()
         if self.temperature == 0:
-            return Terms(nll, nll.detach(), None)
+            return self._terms(nll, None)
         drawn = [sample for p in passes for sample in p.samples_drawn()]
         kl = kl_divergence(net, self.prior, self.prior_samples, drawn=drawn, generator=self.generator)
-        return Terms(nll + self.kl_weight * kl, nll.detach(), kl.detach())
+        return self._terms(nll, kl)
 
     def backward(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
         """Add the objective's gradient to every parameter's ``grad``, in the way that costs least.
@@ -75,23 +75,24 @@ class ELBO:
         It is what ``loss.backward()`` gives; but where samples run one after the other, each one's graph and weights
         are gone before the next is drawn, so memory does not grow with their number.
         """
-        if self.estimator == "weights" and self._plan(x)[0].samples == 1:
-            return self._backward_one_by_one(net, x, y)
+        passes = self._plan(x)
+        penalty = Penalty(self.prior, self.kl_weight, self.prior_samples)
+        if self.estimator != "weights":  # no weights are drawn that the prior could share
+            nll = torch.stack([self._nll(net, x, y, p) for p in passes]).mean()
+            nll.backward()
+            return self._terms(nll.detach(), lean_kl_gradients(net, penalty, self.generator))
+        if passes[0].samples == 1:
+            return self._terms(
+                *lean_gradients(net, lambda p: self._nll(net, x, y, p), self.samples, penalty, self.generator)
+            )
         terms = self(net, x, y)
         terms.loss.backward()
         return terms._replace(loss=terms.loss.detach())
 
-    def _backward_one_by_one(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
-        nll, kl = lean_gradients(
-            net,
-            lambda p: self._nll(net, x, y, p),
-            self.samples,
-            prior=self.prior,
-            prior_samples=self.prior_samples,
-            kl_weight=self.kl_weight,
-            generator=self.generator,
+    def _terms(self, nll: Tensor, kl: Tensor | None) -> Terms:
+        return Terms(
+            nll if kl is None else nll + self.kl_weight * kl, nll.detach(), None if kl is None else kl.detach()
         )
-        return Terms(nll if kl is None else nll + self.kl_weight * kl, nll, kl)
 
     def _plan(self, x: Tensor) -> list[Pass]:
         return plan(x, self.samples, self.estimator, self.stack, self.generator)

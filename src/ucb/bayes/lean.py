@@ -8,14 +8,24 @@ serve the next sample. Memory is eight times one weight tensor, however many sam
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.kl import expected_log_q, learning
+from ucb.bayes import kernels
+from ucb.bayes.kl import learning
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
-from ucb.bayes.priors import Prior
+from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior
+
+
+class Penalty(NamedTuple):
+    """The KL term of the objective: weight * KL(q || prior), with ``samples`` where the prior has no closed form."""
+
+    prior: Prior
+    weight: float
+    samples: int
 
 
 @torch.no_grad()
@@ -23,17 +33,14 @@ def lean_gradients(
     net: nn.Module,
     nll_of: Callable[[Pass], Tensor],
     samples: int,
-    *,
-    prior: Prior,
-    prior_samples: int,
-    kl_weight: float,
-    generator: torch.Generator | None,
+    penalty: Penalty,
+    generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Add the gradient of mean NLL + kl_weight * KL to the parameters; return NLL and KL (None at weight 0)."""
-    tensors = [_SampledTensor(gaussian, prior.of(name)) for name, gaussian in learning(net)]
-    by_samples = [t for t in tensors if kl_weight > 0 and not t.prior.is_closed]
+    """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None at weight 0)."""
+    tensors = _sampled_tensors(net, penalty.prior)
+    by_samples = [t for t in tensors if penalty.weight > 0 and not t.prior.is_closed]
     nlls, log_ps = [], []
-    for s in range(max(samples, prior_samples) if by_samples else samples):
+    for s in range(max(samples, penalty.samples) if by_samples else samples):
         for t in tensors:
             t.draw(generator)
         if s < samples:
@@ -41,15 +48,36 @@ def lean_gradients(
                 nll = nll_of(Pass("weights", generator=generator, drawn={t.gaussian: t.w for t in tensors}))
                 (nll / samples).backward()
             nlls.append(nll.detach())
-        if s < prior_samples:
-            log_ps += [t.add_prior(kl_weight / prior_samples) for t in by_samples]
+        if s < penalty.samples:
+            log_ps += [t.add_prior(penalty) for t in by_samples]
         for t in tensors:
             t.accumulate()
-    kls = [t.finish(kl_weight) for t in tensors]
-    nll = torch.stack(nlls).mean()
-    if kl_weight == 0:
-        return nll, None
-    return nll, torch.stack([*kls, *(log_p / -prior_samples for log_p in log_ps)]).sum()
+    return torch.stack(nlls).mean(), _finish(tensors, penalty, log_ps)
+
+
+@torch.no_grad()
+def lean_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None) -> Tensor | None:
+    """Add the gradient of weight * KL alone to the parameters; return the KL (None at weight 0)."""
+    tensors = _sampled_tensors(net, penalty.prior) if penalty.weight > 0 else []
+    log_ps = []
+    for t in tensors:
+        for _ in range(0 if t.prior.is_closed else penalty.samples):
+            t.draw(generator)
+            log_ps.append(t.add_prior(penalty))
+            t.accumulate()
+    return _finish(tensors, penalty, log_ps)
+
+
+def _sampled_tensors(net: nn.Module, prior: Prior) -> list[_SampledTensor]:
+    return [_SampledTensor(gaussian, prior.of(name)) for name, gaussian in learning(net)]
+
+
+def _finish(tensors: list[_SampledTensor], penalty: Penalty, log_ps: list[Tensor]) -> Tensor | None:
+    """Hand the gradients over; return the KL, of which ``log_ps`` is the part that was sampled."""
+    known = [t.finish(penalty.weight) for t in tensors]
+    if penalty.weight == 0:
+        return None
+    return torch.stack([*known, *(log_p / -penalty.samples for log_p in log_ps)]).sum()
 
 
 class _SampledTensor:
@@ -58,28 +86,22 @@ class _SampledTensor:
     def __init__(self, gaussian: Gaussian, prior: Prior) -> None:
         self.gaussian, self.prior = gaussian, prior
         self.mean, self.sigma = gaussian.mean.detach(), gaussian.sigma.detach()
-        self.eps = torch.empty_like(self.mean)
-        self.w = torch.empty_like(self.mean).requires_grad_()
+        self.eps, self.w = torch.empty_like(self.mean), torch.empty_like(self.mean).requires_grad_()
         self.grad_mean: Tensor | None = None
         self.grad_sigma: Tensor | None = None
 
     def draw(self, generator: torch.Generator | None) -> None:
         """Draw w = mu + sigma * epsilon into the buffers of the last sample."""
-        self.eps.normal_(generator=generator)
         self.w.grad = None
-        torch.addcmul(self.mean, self.sigma, self.eps, out=self.w.detach())
+        kernels.draw(self.mean, self.sigma, self.eps, self.w.detach(), generator)
 
-    def add_prior(self, weight: float) -> Tensor:
-        """Add the gradient of -weight * log p(w); return the sum of log p(w)."""
+    def add_prior(self, penalty: Penalty) -> Tensor:
+        """Add this sample's share of the gradient of -weight * E[log p(w)]; return the sum of log p(w)."""
         w, keep = self.w.detach(), self.gaussian.keep
-        total, score = self.prior.total_and_score(w)
-        if keep is not None:
-            total = self.prior.log_prob(w).where(keep, 0).sum()
         if self.w.grad is None:
-            self.w.grad = score.mul_(-weight)
-        else:
-            self.w.grad.add_(score, alpha=-weight)
-        return total
+            self.w.grad = torch.zeros_like(w)
+        total = self.prior.add_score(w, self.w.grad, -penalty.weight / penalty.samples)
+        return total if keep is None else self.prior.log_prob(w).where(keep, 0).sum()
 
     def accumulate(self) -> None:
         """Pass the sample's gradient on to mean and sigma: dw/dmu = 1, dw/dsigma = epsilon."""
@@ -89,44 +111,41 @@ class _SampledTensor:
         if self.grad_mean is None or self.grad_sigma is None:
             self.grad_mean, self.grad_sigma = grad, grad * self.eps
         else:
-            self.grad_mean.add_(grad)
-            self.grad_sigma.addcmul_(grad, self.eps)
+            kernels.accumulate(grad, self.eps, self.grad_mean, self.grad_sigma)
         self.w.grad = None
 
-    def finish(self, kl_weight: float) -> Tensor:
-        """Add what is known of the KL in closed form, and hand the gradients to mu and rho; return that part."""
-        mean, sigma, keep = self.mean, self.sigma, self.gaussian.keep
+    def finish(self, weight: float) -> Tensor:
+        """Add what is known of weight * KL in closed form, and hand the gradients over; return that part of the KL."""
         del self.eps, self.w
-        if keep is not None:
-            sigma = sigma.where(keep, 1)
-        kl = sigma.new_zeros(())
-        if kl_weight > 0:
-            self._add("grad_sigma", sigma.reciprocal(), -kl_weight)
-            elements = expected_log_q(sigma)
-            if self.prior.is_closed:
-                elements.sub_(self.prior.expected_log_prob(mean, sigma))
-                by_mean, by_sigma = self.prior.expected_score(mean, sigma)
-                self._add("grad_mean", by_mean, -kl_weight)
-                self._add("grad_sigma", by_sigma, -kl_weight)
-            kl = elements.sum() if keep is None else elements.where(keep, 0).sum()
+        kl = self._add_closed_part(weight) if weight > 0 else self.sigma.new_zeros(())
         self._hand_over()
         return kl
 
-    def _add(self, name: str, value: Tensor, factor: float) -> None:
-        total = getattr(self, name)
-        if total is None:
-            setattr(self, name, value.mul_(factor))
-        else:
-            total.add_(value, alpha=factor)
+    def _add_closed_part(self, weight: float) -> Tensor:
+        mean, keep = self.mean, self.gaussian.keep
+        if self.grad_mean is None or self.grad_sigma is None:
+            self.grad_mean, self.grad_sigma = torch.zeros_like(mean), torch.zeros_like(mean)
+        # A pruned weight has no spread: with 1 in its place its logarithm adds nothing.
+        sigma = self.sigma if keep is None else self.sigma.where(keep, 1)
+        count = mean.numel() if keep is None else int(keep.sum())
+        # E log q = -log sigma - (1 + log 2 pi) / 2
+        kl = -kernels.sum_log(sigma) - count * (0.5 + HALF_LOG_TWO_PI)
+        self.grad_sigma.addcdiv_(sigma.new_ones(()), sigma, value=-weight)
+        if not self.prior.is_closed:
+            return kl
+        total = self.prior.add_expected_score(mean, sigma, self.grad_mean, self.grad_sigma, -weight)
+        if keep is not None:
+            total = self.prior.expected_log_prob(mean, sigma).where(keep, 0).sum()
+        return kl - total
 
     def _hand_over(self) -> None:
         """Add to ``grad`` of mu and, through sigma = softplus(rho), of rho."""
         mu, rho, keep = self.gaussian.mu, self.gaussian.rho, self.gaussian.keep
-        if self.grad_sigma is not None:
-            self.grad_sigma.mul_(torch.sigmoid(rho))
+        if self.grad_mean is None or self.grad_sigma is None:
+            return
+        self.grad_sigma.mul_(torch.sigmoid(rho, out=self.sigma))
         for parameter, grad in ((mu, self.grad_mean), (rho, self.grad_sigma)):
-            if grad is None or not parameter.requires_grad:
-                continue
             if keep is not None:
-                grad = grad.mul_(keep)
-            parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
+                grad.mul_(keep)
+            if parameter.requires_grad:
+                parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import finite
+from ucb.bayes.checks import finite, fitting_mask
 
 
 def inverse_softplus(sigma: Tensor) -> Tensor:
@@ -50,13 +50,7 @@ class Gaussian(nn.Module):
 
     def prune(self, keep: Tensor | None) -> None:
         """Let only the weights where ``keep`` is True take part; None lets all of them."""
-        if keep is not None:
-            if keep.dtype != torch.bool:
-                raise TypeError(f"a mask must be boolean, not {keep.dtype}")
-            if keep.shape != self.mu.shape:
-                raise ValueError(f"a mask of shape {tuple(keep.shape)} does not fit weights of {tuple(self.mu.shape)}")
-            keep = keep.to(self.mu.device, copy=True)
-        self.keep = keep
+        self.keep = None if keep is None else fitting_mask(keep, self.mu)
 
     def set_sigma(self, sigma: Tensor) -> None:
         """Set the spread in place."""

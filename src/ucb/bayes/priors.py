@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes.checks import positive
+from ucb.bayes.kernels import add_mixture_score, sum_squares
 from ucb.bayes.posterior import gaussians
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -37,17 +38,26 @@ class Prior(nn.Module):
     def score(self, w: Tensor) -> Tensor:
         """Return d log p(w) / dw, elementwise."""
 
-    def total_and_score(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the sum of log p(w), and the score; a prior may share work between the two."""
-        return self.log_prob(w).sum(), self.score(w)
+    def add_score(self, w: Tensor, grad: Tensor, factor: float) -> Tensor:
+        """Add ``factor`` times the score to ``grad``, in place; return the sum of log p(w)."""
+        grad.add_(self.score(w), alpha=factor)
+        return self.log_prob(w).sum()
 
     def expected_log_prob(self, mean: Tensor, sigma: Tensor) -> Tensor:
         """Return E log p(w) for w ~ N(mean, sigma^2), elementwise."""
         raise NotImplementedError(f"{type(self).__name__} has no closed form: estimate it by samples")
 
-    def expected_score(self, mean: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the derivatives of ``expected_log_prob`` by mean and by sigma, elementwise."""
-        raise NotImplementedError(f"{type(self).__name__} has no closed form: estimate it by samples")
+    def add_expected_score(
+        self, mean: Tensor, sigma: Tensor, grad_mean: Tensor, grad_sigma: Tensor, factor: float
+    ) -> Tensor:
+        """Add ``factor`` times the derivatives of ``expected_log_prob``, in place; return its sum."""
+        with torch.enable_grad():
+            mean, sigma = mean.detach().requires_grad_(), sigma.detach().requires_grad_()
+            total = self.expected_log_prob(mean, sigma).sum()
+            by_mean, by_sigma = torch.autograd.grad(total, (mean, sigma))
+        grad_mean.add_(by_mean, alpha=factor)
+        grad_sigma.add_(by_sigma, alpha=factor)
+        return total.detach()
 
 
 def _number_or_tensor(value: float | Tensor) -> Tensor:
@@ -82,9 +92,19 @@ class Normal(Prior):
         """Return log p(mean) - (sigma / scale)^2 / 2."""
         return self.log_prob(mean) - 0.5 * (sigma / self.scale).square()
 
-    def expected_score(self, mean: Tensor, sigma: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ((m - mean) / scale^2, -sigma / scale^2)."""
-        return self.score(mean), -sigma / self.scale.square()
+    def add_expected_score(
+        self, mean: Tensor, sigma: Tensor, grad_mean: Tensor, grad_sigma: Tensor, factor: float
+    ) -> Tensor:
+        """Add ``factor`` times (m - mean) / scale^2 and -sigma / scale^2; return the sum of E log p."""
+        if self.scale.dim() > 0:
+            return super().add_expected_score(mean, sigma, grad_mean, grad_sigma, factor)
+        scale = float(self.scale)
+        precision = scale**-2
+        offset = mean - self.mean
+        grad_mean.add_(offset, alpha=-factor * precision)
+        grad_sigma.add_(sigma, alpha=-factor * precision)
+        squares = sum_squares(offset) + sum_squares(sigma)
+        return -0.5 * precision * squares - mean.numel() * (math.log(scale) + HALF_LOG_TWO_PI)
 
 
 class ScaleMixture(Prior):
@@ -114,16 +134,11 @@ class ScaleMixture(Prior):
 
     def score(self, w: Tensor) -> Tensor:
         """Return d log p / dw = 2 w (k + c sigmoid(b + c w^2))."""
-        return self._score_from_odds(w.square().mul_(self.c).add_(self.b), w)
+        return torch.sigmoid(self.b + self.c * w.square()).mul(2 * self.c).add(2 * self.k).mul(w)
 
-    def total_and_score(self, w: Tensor) -> tuple[Tensor, Tensor]:
-        """Return both from one evaluation of b + c w^2."""
-        odds = w.square().mul_(self.c).add_(self.b)
-        total = F.softplus(odds).sum() + self.k * torch.linalg.vector_norm(w).square() + self.a * w.numel()
-        return total, self._score_from_odds(odds, w)
-
-    def _score_from_odds(self, odds: Tensor, w: Tensor) -> Tensor:
-        return odds.sigmoid_().mul_(2 * self.c).add_(2 * self.k).mul_(w)
+    def add_score(self, w: Tensor, grad: Tensor, factor: float) -> Tensor:
+        """Do both from one evaluation of b + c w^2."""
+        return add_mixture_score(w, grad, self.k, self.b, self.c, factor) + self.a * w.numel()
 
     def extra_repr(self) -> str:
         """Say the three numbers."""

@@ -1,0 +1,44 @@
+"""Whether probabilities mean what they say. All take probabilities [rows, classes] and the true classes [rows]."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ucb.bayes.checks import count
+
+
+def nll(probabilities: Tensor, target: Tensor) -> Tensor:
+    """Return the mean negative log-probability of the true class, in nats."""
+    _check(probabilities, target)
+    true = probabilities.gather(1, target.unsqueeze(1)).squeeze(1)
+    return -true.clamp_min(torch.finfo(true.dtype).tiny).log().mean()
+
+
+def brier(probabilities: Tensor, target: Tensor) -> Tensor:
+    """Return the mean squared distance between probabilities and the truth as a unit vector (0 to 2)."""
+    _check(probabilities, target)
+    truth = torch.nn.functional.one_hot(target, probabilities.shape[1])
+    return (probabilities - truth).square().sum(1).mean()
+
+
+def ece(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor:
+    """Return the expected calibration error (Guo et al. 2017): |accuracy - confidence| over bins of confidence.
+
+    The bins are equally wide, open to the left and closed to the right, and weighted by how many rows they hold.
+    """
+    _check(probabilities, target)
+    count("bins", bins)
+    confidence, label = probabilities.max(1)
+    right = (label == target).to(confidence.dtype)
+    index = (confidence * bins).ceil().long().sub_(1).clamp_(0, bins - 1)
+    gap = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
+    return gap.index_add_(0, index, right - confidence).abs().sum() / len(target)
+
+
+def _check(probabilities: Tensor, target: Tensor) -> None:
+    if probabilities.dim() != 2 or target.shape != probabilities.shape[:1] or len(target) == 0:
+        raise ValueError(
+            f"probabilities of shape {tuple(probabilities.shape)} do not fit targets of {tuple(target.shape)}: "
+            "[rows, classes] and [rows] with at least one row are needed"
+        )

@@ -1,0 +1,150 @@
+"""UCB-NG: every weight's sigma follows the curvature that the data shows, by natural-gradient variational inference.
+
+Plain gradient steps hardly move sigma, so that its scale is one smaller rate for all weights. Here sigma is read off a
+running estimate h of the NLL's second derivative: sigma^2 = T / (N (h + delta)), where delta = T Lambda / N carries the
+precision Lambda of everything learnt before. The rule for h is that of variational online Newton (Khan et al. 2018;
+IVON, Shen et al. 2024), which keeps h + delta positive. Use it with an ELBO of temperature 0: the prior is in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucb.bayes.checks import count, positive
+from ucb.bayes.posterior import inverse_softplus
+from ucb.optim.base import PerWeightOptimizer
+from ucb.optim.groups import Group, is_gaussian
+
+
+class UCBNG(PerWeightOptimizer):
+    """Gradient descent on mu, natural-gradient steps on sigma; each weight's rate follows its sigma.
+
+    Make it from ``param_groups(net)``. ``size`` is the task's number of training examples, ``temperature`` as in the
+    ELBO but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts
+    with) and ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
+    lr * min(1, sigma / prior_sigma)^power. ``pull`` adds the prior's own force towards the last task's means.
+
+    Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[Group],
+        size: int,
+        lr: float = 0.1,
+        *,
+        temperature: float = 0.05,
+        prior_sigma: float | None = None,
+        beta: float = 1e-3,
+        power: float = 1.0,
+        pull: bool = False,
+    ) -> None:
+        positive("lr", lr)
+        self.temperature = positive("temperature", temperature)
+        self.prior_sigma = None if prior_sigma is None else positive("prior_sigma", prior_sigma)
+        if not 0 < beta < 1:
+            raise ValueError(f"beta must be between 0 and 1, not {beta}")
+        self.beta, self.power, self.pull = beta, positive("power", power), pull
+        count("size, the number of training examples,", size)
+        super().__init__(groups, {"lr": lr, "size": size, "name": "", "layer": "", "prior_sigma": None})
+
+    @torch.no_grad()
+    def add_param_group(self, param_group: Group) -> None:
+        """Add a group, a new head say: its weights start at the prior's spread and the base rate."""
+        super().add_param_group(param_group)
+        group = self.param_groups[-1]
+        if is_gaussian(group):
+            mu, rho = group["params"]
+            if group["prior_sigma"] is None:
+                initial = float(F.softplus(rho).mean())
+                group["prior_sigma"] = initial if self.prior_sigma is None else self.prior_sigma
+            state = self.state[mu]
+            state["precision"] = torch.full_like(mu, group["prior_sigma"] ** -2)
+            state["curvature"] = torch.zeros_like(mu)
+            if self.pull:
+                state["anchor"] = torch.zeros_like(mu)
+            self._set_rho(group)
+
+    def update(self, group: Group) -> None:
+        """Move sigma by the curvature, and every mean and ordinary parameter by its gradient."""
+        if is_gaussian(group):
+            self._learn_sigma(group)
+            self._learn_mean(group)
+        else:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    self.descend(parameter, parameter.grad, group["lr"])
+
+    def _learn_sigma(self, group: Group) -> None:
+        mu, rho = group["params"]
+        if rho.grad is None:
+            return
+        state, sigma = self.state[mu], F.softplus(rho)
+        by_sigma = rho.grad / -torch.expm1(-sigma)  # dsigma/drho = sigmoid(rho) = 1 - exp(-sigma)
+        state["curvature"] = natural_step(state["curvature"], by_sigma / sigma, self._delta(group), self.beta)
+        self._set_rho(group)
+
+    def _learn_mean(self, group: Group) -> None:
+        mu = group["params"][0]
+        if mu.grad is None:
+            return
+        direction = mu.grad
+        if self.pull:
+            direction = torch.addcmul(direction, self._delta(group), mu - self.state[mu]["anchor"])
+        self.descend(mu, direction, group["lr"])
+
+    @torch.no_grad()
+    def consolidate(self) -> None:
+        """End a task: its curvature joins the precision of all that is learnt, and sets the rates from now on."""
+        for group in self.param_groups:
+            if not is_gaussian(group):
+                continue
+            mu = group["params"][0]
+            state = self.state[mu]
+            state["precision"] += group["size"] * state["curvature"].clamp_min(0) / self.temperature
+            state["curvature"].zero_()
+            state["scale"] = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
+            if self.pull:
+                state["anchor"] = mu.clone()
+            self._set_rho(group)
+
+    @torch.no_grad()
+    def begin(self, size: int) -> None:
+        """Start a task of ``size`` training examples."""
+        count("size, the number of training examples,", size)
+        for group in self.param_groups:
+            group["size"] = size
+            if is_gaussian(group):
+                self._set_rho(group)
+
+    def _delta(self, group: Group) -> Tensor:
+        """Return the precision of earlier tasks as this task's mean NLL counts it: T Lambda / N."""
+        precision: Tensor = self.state[group["params"][0]]["precision"]
+        return precision * (self.temperature / group["size"])
+
+    def _set_rho(self, group: Group) -> None:
+        """Let rho follow: sigma^2 = T / (N (h + delta))."""
+        mu, rho = group["params"]
+        total = self._delta(group).add_(self.state[mu]["curvature"])
+        rho.copy_(inverse_softplus((total * (group["size"] / self.temperature)).rsqrt()))
+
+
+def natural_step(curvature: Tensor, estimate: Tensor, delta: Tensor, beta: float) -> Tensor:
+    """Return (1-b) h + b hh + b^2/2 (h - hh)^2 / (h + delta).
+
+    With u = h + delta and x = b (hh - h) / u the new u is u (1 + x + x^2/2), at least u / 2: it cannot turn negative.
+    """
+    total = curvature + delta
+    x = (estimate - curvature).mul_(beta).div_(total)
+    growth = torch.addcmul(x, x, x, value=0.5)
+    return torch.addcmul(curvature, total, growth)
+
+
+def rate_scale(sigma: Tensor, prior_sigma: float, power: float) -> Tensor:
+    """Return min(1, sigma / prior_sigma)^power."""
+    ratio: Tensor = (sigma / prior_sigma).clamp_max(1)
+    return ratio.pow(power)

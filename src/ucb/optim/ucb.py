@@ -1,0 +1,96 @@
+"""UCB: gradient descent with a learning rate for every weight, small where the data has made the weight certain.
+
+Algorithms 1 and 2 of the paper. Within a task the rates are constant; ``consolidate()`` at its end sets them anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Literal, get_args
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucb.bayes.checks import not_negative, one_of, positive
+from ucb.optim.base import PerWeightOptimizer
+from ucb.optim.groups import Group, is_gaussian
+from ucb.optim.importance import RateScale
+
+On = Literal["mu", "rho", "both"]
+
+
+class UCB(PerWeightOptimizer):
+    """Stochastic gradient descent on mu and rho, each weight at ``lr`` times its own scale.
+
+    Make it from ``param_groups(net)``. ``scale`` says how sigma and mu become a rate and ``on`` which of mu and rho it
+    slows down; the paper's choice, and the default, is mu alone. The scale is relative to the base rate: a task's end
+    replaces it. ``cumulative=True`` multiplies it into the last one, as Algorithm 2 reads literally; since sigma is
+    small, little can be learnt then after the second task.
+    """
+
+    def __init__(
+        self,
+        groups: Iterable[Group],
+        lr: float = 0.01,
+        *,
+        momentum: float = 0.0,
+        rho_lr: float | None = None,
+        scale: RateScale | None = None,
+        on: On = "mu",
+        cumulative: bool = False,
+    ) -> None:
+        positive("lr", lr)
+        if not 0 <= not_negative("momentum", momentum) < 1:
+            raise ValueError(f"momentum must be below 1, not {momentum}")
+        one_of("on", on, get_args(On))
+        self.scale = RateScale() if scale is None else scale
+        self.on, self.cumulative = on, cumulative
+        rho_rate = 1.0 if rho_lr is None else not_negative("rho_lr", rho_lr) / lr
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "rho_rate": rho_rate, "name": "", "layer": ""})
+
+    def update(self, group: Group) -> None:
+        """Move mu and rho of a Gaussian group, or ordinary parameters, against their gradients."""
+        for i, parameter in enumerate(group["params"]):
+            if parameter.grad is not None:
+                is_rho = is_gaussian(group) and i == 1
+                lr = group["lr"] * (group["rho_rate"] if is_rho else 1.0)
+                self.descend(parameter, self._direction(parameter, group["momentum"]), lr)
+
+    def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
+        assert parameter.grad is not None
+        if momentum == 0:
+            return parameter.grad
+        state = self.state[parameter]
+        if "velocity" not in state:
+            state["velocity"] = torch.zeros_like(parameter)
+        velocity: Tensor = state["velocity"].mul_(momentum).add_(parameter.grad)
+        return velocity
+
+    @torch.no_grad()
+    def consolidate(self) -> None:
+        """End a task: from now on each weight learns at a rate that its present uncertainty allows.
+
+        Velocities of the finished task are dropped. Groups that are added later, a new head, start at the base rate.
+        """
+        scales = {group["name"]: self.scales_for(group) for group in self.param_groups if is_gaussian(group)}
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                self.state[parameter].pop("velocity", None)
+            if is_gaussian(group):
+                mu, rho = group["params"]
+                for parameter, chosen in ((mu, self.on != "rho"), (rho, self.on != "mu")):
+                    if chosen:
+                        self._set_scale(parameter, scales[group["name"]])
+
+    def scales_for(self, group: Group) -> Tensor:
+        """Return the factor on the rate of every weight of a group, from its present mu and sigma."""
+        mu, rho = group["params"]
+        return self.scale(mu, F.softplus(rho))
+
+    def _set_scale(self, parameter: Tensor, scale: Tensor) -> None:
+        state: dict[str, Any] = self.state[parameter]
+        if self.cumulative and "scale" in state:
+            state["scale"] = state["scale"] * scale
+        else:
+            state["scale"] = scale.clone()
