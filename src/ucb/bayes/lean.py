@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes import kernels
@@ -80,13 +82,30 @@ def _finish(tensors: list[_SampledTensor], penalty: Penalty, log_ps: list[Tensor
     return torch.stack([*known, *(log_p / -penalty.samples for log_p in log_ps)]).sum()
 
 
+_buffers: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()
+"""Sigma, noise and weights of the last step, to be written over by the next: memory that is asked for anew every step
+must be cleared by the system every time, and falls to pieces."""
+
+
 class _SampledTensor:
     """One Gaussian weight tensor during a step: its current sample, and its gradients so far."""
 
     def __init__(self, gaussian: Gaussian, prior: Prior) -> None:
         self.gaussian, self.prior = gaussian, prior
-        self.mean, self.sigma = gaussian.mean.detach(), gaussian.sigma.detach()
-        self.eps, self.w = torch.empty_like(self.mean), torch.empty_like(self.mean).requires_grad_()
+        self.mean, rho = gaussian.mean.detach(), gaussian.rho.detach()
+        buffers = _buffers.get(gaussian)
+        if (
+            buffers is None
+            or buffers.shape[1:] != rho.shape
+            or buffers.dtype != rho.dtype
+            or buffers.device != rho.device
+        ):
+            buffers = _buffers[gaussian] = rho.new_empty(3, *rho.shape)
+        self.sigma, self.eps, self.w = buffers.unbind()
+        F.softplus(rho, out=self.sigma)  # type: ignore[call-arg]
+        if gaussian.keep is not None:
+            self.sigma.mul_(gaussian.keep)
+        self.w.requires_grad_()
         self.grad_mean: Tensor | None = None
         self.grad_sigma: Tensor | None = None
 
@@ -116,7 +135,6 @@ class _SampledTensor:
 
     def finish(self, weight: float) -> Tensor:
         """Add what is known of weight * KL in closed form, and hand the gradients over; return that part of the KL."""
-        del self.eps, self.w
         kl = self._add_closed_part(weight) if weight > 0 else self.sigma.new_zeros(())
         self._hand_over()
         return kl

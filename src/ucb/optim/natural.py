@@ -124,7 +124,8 @@ class UCBNG(PerWeightOptimizer):
     def _delta(self, group: Group) -> Tensor:
         """Return the precision of earlier tasks as this task's mean NLL counts it: T Lambda / N."""
         precision: Tensor = self.state[group["params"][0]]["precision"]
-        return precision * (self.temperature / group["size"])
+        factor: float = self.temperature / group["size"]
+        return precision * factor
 
     def _set_rho(self, group: Group) -> None:
         """Let rho follow: sigma^2 = T / (N (h + delta))."""
