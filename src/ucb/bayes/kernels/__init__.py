@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.bayes.kernels.compiled import library, status
@@ -27,7 +26,7 @@ LARGEST_ODDS = 80.0
 """Where exp() of the mixture's odds would overflow in the C code."""
 
 SMALLEST_ODDS = -60.0
-"""Below this softplus() and sigmoid() are 0 in all but name, and subnormal numbers would make them slow."""
+"""Below this sigmoid() is 0 in all but name, and subnormal numbers would make it slow."""
 
 # The C library hands memory back to the system after every large tensor, and taking it again costs more than most loops
 # here. It learns to keep it from the first large block that is freed; this one is never touched, so it costs nothing.
@@ -67,9 +66,9 @@ def add_mixture_score(w: Tensor, grad: Tensor, k: float, b: float, c: float, fac
     totals, odds_at_0 = [], w.new_tensor(b)
     for piece, out in zip(_pieces(w), _pieces(grad), strict=True):
         odds = torch.addcmul(odds_at_0, piece, piece, value=c).clamp_min_(SMALLEST_ODDS)
-        totals.append(F.softplus(odds).sum())
+        totals.append(odds.neg().sigmoid_().log_().sum())  # softplus(x) = -log sigmoid(-x), in half the time
         out.addcmul_(odds.sigmoid_().mul_(2 * c * factor).add_(2 * k * factor), piece)
-    return torch.stack(totals).sum() + k * sum_squares(w)
+    return k * sum_squares(w) - torch.stack(totals).sum()
 
 
 def sum_squares(x: Tensor) -> Tensor:
