@@ -135,12 +135,12 @@ def _owns_parameters(module: nn.Module) -> bool:
 def _obstacle(name: str, module: nn.Module) -> str | None:
     """Say why a module cannot be converted by itself, if so."""
     kind = type(module).__name__
+    if any(is_lazy(p) for p in module.parameters(recurse=False)):
+        raise ValueError(f"{name} has no weights yet: run the net once on some input before converting it")
     if isinstance(module, nn.MultiheadAttention):
         return "MultiheadAttention reads its weights directly"
     if type(module) not in _builders:
         return f"no Bayesian form is registered for {kind}"
-    if any(is_lazy(p) for p in module.parameters(recurse=False)):
-        raise ValueError(f"{name} has no weights yet: run the net once on some input before converting it")
     if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
         return f"this {kind} carries hooks, which a new layer would lose"
     return None

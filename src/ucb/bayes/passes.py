@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 from weakref import WeakKeyDictionary
 
@@ -70,7 +70,7 @@ class Pass:
             return False
         raise RuntimeError(
             f"a Bayesian layer got {x.shape[0]} rows where the batch has {self.rows} examples and {self.samples} "
-            "samples: the net folds another axis into the batch. Use estimator='weights' with stack=False"
+            "samples: the net folds another axis into the batch. Use estimator='weights'"
         )
 
     def by_sample(self, x: Tensor) -> Tensor:
@@ -151,8 +151,13 @@ def plan(
 
 def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
     """Run ``x`` through ``net`` under the pass ``p``; the result is [samples, batch, ...]."""
-    shared = p.samples == 1 or _can_share_input(net, x, p.samples)
-    return _walk(net, x, p, shared)
+    how = "shared" if p.samples == 1 else _way_to_travel(net, x, p.samples)
+    if how != "alone":
+        return _walk(net, x, p, shared=how == "shared")
+    alone = [Pass(p.estimator, p.rows, 1, p.generator) for _ in range(p.samples)]
+    outputs = torch.cat([_walk(net, x, q) for q in alone])
+    p.drawn = {g: torch.stack([q.drawn[g] for q in alone]) for g in alone[0].drawn}
+    return outputs
 
 
 def mean_forward(net: nn.Module, x: Tensor) -> Tensor:
@@ -162,41 +167,52 @@ def mean_forward(net: nn.Module, x: Tensor) -> Tensor:
     return output
 
 
-def _walk(net: nn.Module, x: Tensor, p: Pass, shared: bool) -> Tensor:
+def _walk(net: nn.Module, x: Tensor, p: Pass, shared: bool = True) -> Tensor:
     with active(p):
         output: Tensor = net(x if shared else p.expand(x))
     if p.samples == 1:
         return output.unsqueeze(0)
     if output.shape[0] != p.rows * p.samples:
-        raise RuntimeError(
-            f"the net answered {p.rows} examples under {p.samples} samples with {output.shape[0]} rows; use stack=False"
-        )
+        raise RuntimeError(f"{p.rows} examples under {p.samples} samples came out as {output.shape[0]} rows")
     return p.by_sample(output)
 
 
-_sharing: WeakKeyDictionary[nn.Module, dict[int, bool]] = WeakKeyDictionary()
+Way = Literal["shared", "expanded", "alone"]
+_known_ways: WeakKeyDictionary[nn.Module, dict[int, Way]] = WeakKeyDictionary()
 
 
 @torch.no_grad()
-def _can_share_input(net: nn.Module, x: Tensor, samples: int) -> bool:
-    """Say whether the input can stay B rows until the first Bayesian layer multiplies them.
+def _way_to_travel(net: nn.Module, x: Tensor, samples: int) -> Way:
+    """Say how several samples may travel through ``net`` together.
 
-    That saves most of a first layer's work, but a net that adds its input to a later layer's output needs B*S rows
-    from the start. No rule tells the two apart, so both ways are tried once for each net, with the same weights.
+    ``shared``: the input stays B rows until the first Bayesian layer multiplies them, which saves most of that layer's
+    work. ``expanded``: B*S rows from the start, for a net that adds its input to a later layer's output. ``alone``: one
+    by one, for a net that reads weights directly or folds another axis into the batch. No rule tells them apart, so
+    they are tried once for each net, on two rows, in eval mode and with the same weights.
     """
-    known = _sharing.setdefault(net, {})
+    known = _known_ways.setdefault(net, {})
     if samples not in known:
-        was_training = [m for m in net.modules() if m.training]
-        net.eval()
         x = torch.cat([x[:2], x[:2]])[:2]  # one row alone would broadcast and hide a mismatch
+        training = [module for module in net.modules() if module.training]
+        net.eval()
         try:
-            late, early = (
-                _walk(net, x, Pass("weights", len(x), samples, torch.Generator(x.device).manual_seed(0)), shared)
-                for shared in (True, False)
-            )
-            known[samples] = late.shape == early.shape and torch.allclose(late, early, rtol=1e-3, atol=1e-4)
-        except RuntimeError:
-            known[samples] = False
-        for module in was_training:
-            module.training = True
+            known[samples] = _try_ways(net, x, samples)
+        finally:
+            for module in training:
+                module.training = True
     return known[samples]
+
+
+def _try_ways(net: nn.Module, x: Tensor, samples: int) -> Way:
+    p = Pass("weights", len(x), samples, torch.Generator(x.device).manual_seed(0))
+    try:
+        expanded = _walk(net, x, p, shared=False)
+    except RuntimeError:
+        _walk(net, x, Pass("weights", len(x)))  # if this fails too, the input is wrong and not the way
+        return "alone"
+    try:
+        shared = _walk(net, x, replace(p, perturbed=set()), shared=True)
+    except RuntimeError:
+        return "expanded"
+    same = shared.shape == expanded.shape and torch.allclose(shared, expanded, rtol=1e-3, atol=1e-4)
+    return "shared" if same else "expanded"

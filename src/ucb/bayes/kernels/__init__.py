@@ -5,11 +5,13 @@ Both forms draw from the same distribution but not the same numbers: a run is re
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.bayes.kernels.compiled import library, status
@@ -25,8 +27,8 @@ SHARE = 1 << 17
 LARGEST_ODDS = 80.0
 """Where exp() of the mixture's odds would overflow in the C code."""
 
-SMALLEST_ODDS = -60.0
-"""Below this sigmoid() is 0 in all but name, and subnormal numbers would make it slow."""
+STEEPEST = -1e30
+"""The C code's smallest sigmoid, 1e-38, must still be nothing beside the wide component: c * 1e-38 against k."""
 
 # The C library hands memory back to the system after every large tensor, and taking it again costs more than most loops
 # here. It learns to keep it from the first large block that is freed; this one is never touched, so it costs nothing.
@@ -59,16 +61,19 @@ def accumulate(grad: Tensor, eps: Tensor, grad_mean: Tensor, grad_sigma: Tensor)
 def add_mixture_score(w: Tensor, grad: Tensor, k: float, b: float, c: float, factor: float) -> Tensor:
     """For f = k w^2 + softplus(b + c w^2), c <= 0: add factor * df/dw to ``grad``; return the sum of f."""
     lib = library()
-    if lib is not None and _fits(w, grad) and b <= LARGEST_ODDS:
+    if lib is not None and _fits(w, grad) and b <= LARGEST_ODDS and c >= STEEPEST * abs(k):
         pointers = [w.data_ptr(), grad.data_ptr()]
         parts = _in_parallel(w.numel(), lambda begin, end: lib.ucb_mixture(*pointers, begin, end, k, b, c, factor))
         return w.new_tensor(sum(parts))
+    # Below -60, or where c * sigmoid() is nothing beside k, subnormal numbers would only make the work slow.
+    smallest = min(-60.0, math.log(1e-9 * k / c)) if c < 0 else -60.0
     totals, odds_at_0 = [], w.new_tensor(b)
     for piece, out in zip(_pieces(w), _pieces(grad), strict=True):
-        odds = torch.addcmul(odds_at_0, piece, piece, value=c).clamp_min_(SMALLEST_ODDS)
-        totals.append(odds.neg().sigmoid_().log_().sum())  # softplus(x) = -log sigmoid(-x), in half the time
+        odds = torch.addcmul(odds_at_0, piece, piece, value=c).clamp_min_(smallest)
+        # softplus(x) = -log sigmoid(-x) takes half the time, where sigmoid() does not underflow
+        totals.append(F.softplus(odds).sum() if b > LARGEST_ODDS else -odds.neg().sigmoid_().log_().sum())
         out.addcmul_(odds.sigmoid_().mul_(2 * c * factor).add_(2 * k * factor), piece)
-    return k * sum_squares(w) - torch.stack(totals).sum()
+    return k * sum_squares(w) + torch.stack(totals).sum()
 
 
 def sum_squares(x: Tensor) -> Tensor:

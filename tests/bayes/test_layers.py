@@ -1,0 +1,195 @@
+"""Every layer under every estimator, against the ordinary layer with the same weights and against exact moments."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from ucb.bayes import ELBO, Normal, forward, gaussians, to_bayesian
+from ucb.bayes.passes import Pass, walk
+
+ROWS, SAMPLES = 4, 3
+LAYERS = {
+    "linear": (lambda: nn.Linear(5, 3), (5,)),
+    "linear without bias": (lambda: nn.Linear(5, 3, bias=False), (5,)),
+    "linear on sequences": (lambda: nn.Linear(5, 3), (7, 5)),
+    "conv1d": (lambda: nn.Conv1d(4, 6, 3, stride=2, padding=1, groups=2), (4, 9)),
+    "conv2d": (lambda: nn.Conv2d(3, 5, 3), (3, 6, 6)),
+    "conv2d without bias": (lambda: nn.Conv2d(3, 5, 3, bias=False), (3, 6, 6)),
+    "conv2d strided": (lambda: nn.Conv2d(4, 6, (3, 2), stride=(2, 1), padding=(1, 0), dilation=(1, 2)), (4, 7, 6)),
+    "conv2d grouped": (lambda: nn.Conv2d(4, 6, 3, groups=2, padding=1), (4, 5, 5)),
+    "conv2d depthwise": (lambda: nn.Conv2d(4, 8, 3, groups=4, padding="same"), (4, 5, 5)),
+    "conv2d circular": (lambda: nn.Conv2d(2, 3, 3, padding=1, padding_mode="circular"), (2, 5, 5)),
+    "conv2d reflect same": (lambda: nn.Conv2d(2, 3, 3, padding="same", padding_mode="reflect"), (2, 5, 5)),
+    "batch norm": (lambda: nn.BatchNorm2d(3), (3, 4, 4)),
+    "batch norm on vectors": (lambda: nn.BatchNorm1d(3), (3,)),
+    "batch norm with cumulative mean": (lambda: nn.BatchNorm2d(3, momentum=None), (3, 4, 4)),
+    "batch norm without statistics": (lambda: nn.BatchNorm2d(3, track_running_stats=False), (3, 4, 4)),
+    "group norm": (lambda: nn.GroupNorm(2, 4), (4, 3, 3)),
+    "layer norm": (lambda: nn.LayerNorm(5), (7, 5)),
+    "layer norm on images": (lambda: nn.LayerNorm([3, 4]), (2, 3, 4)),
+}
+
+
+@pytest.fixture(params=LAYERS)
+def case(request, double):
+    """An ordinary layer with interesting weights, its Bayesian twin, and an input."""
+    build, shape = LAYERS[request.param]
+    plain = build()
+    with torch.no_grad():
+        for parameter in plain.parameters():
+            parameter.normal_()
+    return plain, to_bayesian(plain, spread=0.7), 2 * torch.randn(ROWS, *shape) + 1
+
+
+def plain_output(plain, weights, x):
+    return functional_call(plain, weights, (x,))
+
+
+@pytest.mark.parametrize("mode", ["train", "eval"])
+@pytest.mark.parametrize("expanded", [False, True])
+def test_samples_that_travel_together_equal_the_ordinary_layer_each(case, mode, expanded):
+    plain, layer, x = case
+    getattr(plain, mode)()
+    getattr(layer, mode)()
+    p = Pass("weights", ROWS, SAMPLES)
+    together = walk(nn.Sequential(nn.Identity() if not expanded else Repeat(p), layer), x, p)
+    samples = p.samples_drawn()
+    names = dict(gaussians(layer))
+    for s in range(SAMPLES):
+        alone = plain_output(plain, {name: samples[s][g] for name, g in names.items()}, x)
+        torch.testing.assert_close(together[s], alone)
+    for name, buffer in plain.named_buffers():  # running statistics moved as if the samples had come one by one
+        torch.testing.assert_close(layer.get_buffer(name), buffer)
+
+
+class Repeat(nn.Module):
+    """Gives every sample a row of its own before the layer does."""
+
+    def __init__(self, p):
+        super().__init__()
+        self.p = p
+
+    def forward(self, x):
+        return self.p.expand(x)
+
+
+def test_eval_mode_uses_the_mean_and_training_mode_a_sample(case):
+    plain, layer, x = case
+    torch.testing.assert_close(layer.eval()(x), plain.eval()(x))
+    layer.train()
+    assert not torch.equal(layer(x), layer(x))
+
+
+def moments(layer, x, estimator, draws=4000):
+    """Mean and covariance of one row's outputs, all positions together, over many passes."""
+    out = forward(layer, x, draws, estimator, stack=True).detach()[:, 0].flatten(1)
+    return out.mean(0), torch.cov(out.T)
+
+
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+def test_every_estimator_gives_a_row_the_same_distribution(case, estimator):
+    """Mean and whole covariance of a row's outputs agree with weight samples: a marginal check alone would pass noise
+    that is drawn for each position on its own, which is wrong for a convolution."""
+    _, layer, x = case
+    layer.eval()
+    mean, covariance = moments(layer, x, "weights", 20_000)
+    # Flipout shares one perturbation among the samples that travel together; separate passes are independent.
+    outs = torch.stack([forward(layer, x, 1, estimator).detach()[0, 0].flatten() for _ in range(6000)])
+    scale = covariance.diagonal().sqrt()
+    assert ((outs.mean(0) - mean).abs() < 0.1 * scale + 1e-9).all()
+    assert ((torch.cov(outs.T) - covariance).abs() < 0.12 * torch.outer(scale, scale) + 1e-9).all()
+
+
+def test_local_moments_are_exact_for_a_linear_layer(double):
+    layer = to_bayesian(nn.Linear(6, 4), spread=0.8)
+    x = torch.randn(3, 6)
+    weight, bias = layer.posterior["weight"], layer.posterior["bias"]
+    mean = x @ weight.mu.T + bias.mu
+    variance = x.square() @ weight.sigma.square().T + bias.sigma.square()
+    out = forward(layer, x, 50_000, "local").detach()
+    torch.testing.assert_close(out.mean(0), mean.detach(), rtol=0, atol=0.02)
+    torch.testing.assert_close(out.var(0), variance.detach(), rtol=0.05, atol=0)
+
+
+def small_net():
+    return nn.Sequential(
+        nn.Conv2d(2, 3, 3, padding=1),
+        nn.GroupNorm(1, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12, 8),
+        nn.Tanh(),
+        nn.Linear(8, 4),
+    )
+
+
+def test_estimators_agree_in_expectation_on_a_whole_net(double):
+    """Loss and gradient, through ReLU, pooling and softmax, lie within the standard errors of each other."""
+    net = to_bayesian(small_net(), spread=0.3)
+    x, y = torch.randn(8, 2, 4, 4), torch.randint(4, (8,))
+    found = {}
+    for estimator in ("weights", "local", "flipout"):
+        elbo = ELBO(100, Normal(0.3), samples=10, estimator=estimator)
+        losses, gradients = [], []
+        for _ in range(300):
+            net.zero_grad()
+            losses.append(elbo.backward(net, x, y).loss)
+            gradients.append(torch.cat([p.grad.flatten() for p in net.parameters()]))
+        found[estimator] = [(d.mean(0), d.var(0) / len(d)) for d in (torch.stack(losses), torch.stack(gradients))]
+    for estimator in ("local", "flipout"):
+        for (mean, error), (reference, other) in zip(found[estimator], found["weights"], strict=True):
+            z = (mean - reference) / (error + other).sqrt().clamp_min(1e-12)
+            assert z.abs().max() < 5
+            assert z.square().mean() < 1.3  # over hundreds of parameters, standard errors explain the differences
+
+
+def test_local_has_less_gradient_noise_than_weights(double):
+    net = to_bayesian(nn.Linear(50, 5), spread=0.5)
+    x, y = torch.randn(64, 50), torch.randint(5, (64,))
+    noise = {}
+    for estimator in ("weights", "local"):
+        gradients = []
+        for _ in range(200):
+            net.zero_grad()
+            ELBO(100, Normal(), temperature=0, estimator=estimator).backward(net, x, y)
+            weight = net.posterior["weight"]
+            gradients.append(torch.stack([weight.mu.grad, weight.rho.grad]))
+        noise[estimator] = torch.stack(gradients).var(0).mean((1, 2))
+    assert (noise["local"] < torch.tensor([0.7, 0.2]) * noise["weights"]).all(), noise
+
+
+@pytest.mark.parametrize("estimator", ["weights", "local", "flipout"])
+@pytest.mark.parametrize("samples", [1, 4])
+def test_a_batch_of_one_works(double, estimator, samples):
+    net = to_bayesian(small_net()).eval()
+    assert forward(net, torch.randn(1, 2, 4, 4), samples, estimator, stack=True).shape == (samples, 1, 4)
+
+
+@pytest.mark.parametrize("estimator", ["weights", "local", "flipout"])
+def test_pruned_weights_carry_no_noise_under_any_estimator(double, estimator):
+    layer = to_bayesian(nn.Linear(4, 3))
+    for gaussian in layer.posterior.values():
+        gaussian.prune(torch.zeros_like(gaussian.mu, dtype=torch.bool))
+    out = forward(layer, torch.randn(5, 4), 7, estimator)
+    torch.testing.assert_close(out, torch.zeros_like(out), rtol=0, atol=1e-9)
+    out.sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_rows_of_zeros_keep_local_gradients_finite():
+    layer = to_bayesian(nn.Linear(4, 3, bias=False))
+    forward(layer, torch.zeros(5, 4), 2, "local").sum().backward()
+    assert all(p.grad.isfinite().all() for p in layer.parameters())
+
+
+def test_batch_norm_in_training_counts_every_sample_like_a_loop(double):
+    net = to_bayesian(nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)))
+    other = copy.deepcopy(net)
+    x = torch.randn(6, 1, 5, 5)
+    forward(net, x, 4, stack=True)
+    forward(other, x, 4, stack=False)
+    assert int(net[1].num_batches_tracked) == int(other[1].num_batches_tracked) == 4

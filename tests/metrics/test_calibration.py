@@ -1,0 +1,44 @@
+import math
+
+import pytest
+import torch
+
+from ucb.metrics import brier, ece, nll
+
+
+def test_known_values(double):
+    p, y = torch.tensor([[0.8, 0.2], [0.4, 0.6]]), torch.tensor([0, 0])
+    torch.testing.assert_close(nll(p, y), torch.tensor(-(math.log(0.8) + math.log(0.4)) / 2))
+    torch.testing.assert_close(brier(p, y), torch.tensor((0.04 + 0.04 + 0.36 + 0.36) / 2))
+    # Bins (0.5, 0.6] and (0.7, 0.8] of ten: gaps |0 - 0.6| and |1 - 0.8|, half the rows each.
+    torch.testing.assert_close(ece(p, y, 10), torch.tensor((0.6 + 0.2) / 2))
+
+
+def test_a_calibrated_forecaster_has_no_error_and_an_overconfident_one_has(double):
+    p = torch.rand(200_000) * 0.5 + 0.5
+    probabilities = torch.stack([p, 1 - p], 1)
+    truth = (torch.rand(200_000) > p).long()
+    assert ece(probabilities, truth) < 0.01
+    overconfident = torch.stack([p.sqrt(), 1 - p.sqrt()], 1)
+    expected = (p.sqrt() - p).mean()
+    torch.testing.assert_close(ece(overconfident, truth), expected, rtol=0, atol=0.01)
+    assert nll(probabilities, truth) < nll(overconfident, truth)
+    assert brier(probabilities, truth) < brier(overconfident, truth)
+
+
+def test_extremes():
+    sure = torch.tensor([[1.0, 0.0]])
+    assert float(ece(sure, torch.tensor([0]))) == 0
+    assert float(ece(sure, torch.tensor([1]))) == 1
+    assert float(brier(sure, torch.tensor([1]))) == 2
+    assert math.isfinite(float(nll(sure, torch.tensor([1]))))
+
+
+def test_shapes_that_do_not_fit_are_refused():
+    for metric in (nll, brier, ece):
+        with pytest.raises(ValueError, match="do not fit"):
+            metric(torch.ones(3, 2), torch.zeros(4, dtype=torch.long))
+        with pytest.raises(ValueError, match="at least one row"):
+            metric(torch.ones(0, 2), torch.zeros(0, dtype=torch.long))
+    with pytest.raises(ValueError, match="bins"):
+        ece(torch.ones(1, 2), torch.zeros(1, dtype=torch.long), 0)
