@@ -1,0 +1,190 @@
+"""UCB-NG against the exact posterior of linear models, where its curvature is known."""
+
+import copy
+import math
+
+import pytest
+import torch
+from torch import nn
+
+from ucb.bayes import ELBO, GaussianLikelihood, gaussians, to_bayesian
+from ucb.optim import UCBNG, param_groups
+from ucb.optim.natural import natural_step
+
+NOISE = 0.5
+
+
+def test_the_curvature_rule_is_the_formula(double):
+    h, hh, delta, b = torch.randn(50), 5 * torch.randn(50), torch.rand(50) + 3.5, 0.1
+    expected = (1 - b) * h + b * hh + b**2 / 2 * (h - hh) ** 2 / (h + delta)
+    torch.testing.assert_close(natural_step(h, hh, delta, b), expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_precision_stays_positive_whatever_the_estimates(dtype):
+    delta = torch.rand(1000, dtype=dtype) * 1e-3 + 1e-6
+    h = torch.zeros(1000, dtype=dtype)
+    for _ in range(500):
+        h = natural_step(h, -100 * torch.randn(1000, dtype=dtype).abs(), delta, 0.01)
+        assert (h + delta > 0).all()
+
+
+def orthogonal_task(rows, weights, seed):
+    """Inputs whose columns are orthogonal, so that the exact posterior is diagonal."""
+    generator = torch.Generator().manual_seed(seed)
+    size = torch.tensor([0.5, 1.0, 2.0, 4.0]) * math.sqrt(rows)
+    x = torch.linalg.qr(torch.randn(rows, 4, generator=generator)).Q * size
+    return x, x @ weights + NOISE * torch.randn(rows, 1, generator=generator)
+
+
+def learn(net, optimizer, x, y, estimator="local", steps=1500):
+    elbo = ELBO(
+        len(x), likelihood=GaussianLikelihood(NOISE), temperature=0, samples=16, estimator=estimator, stack=True
+    )
+    for _ in range(steps):
+        optimizer.zero_grad()
+        elbo.backward(net, x, y)
+        optimizer.step()
+
+
+@pytest.mark.parametrize("estimator", ["weights", "local", "flipout"])
+def test_sigma_becomes_the_exact_posteriors_task_after_task(double, estimator):
+    """Tasks of different size: precisions add up in absolute terms. At temperature T the data counts 1/T as much."""
+    temperature, prior_sigma = 0.5, 0.3
+    net = to_bayesian(nn.Linear(4, 1, bias=False))
+    optimizer = UCBNG(param_groups(net), 60, lr=0.01, temperature=temperature, prior_sigma=prior_sigma, beta=0.02)
+    precision = torch.full((4,), prior_sigma**-2)
+    weight = net.posterior["weight"]
+    torch.testing.assert_close(weight.sigma[0], precision.rsqrt())
+    for task, rows in enumerate((60, 20, 100)):
+        x, y = orthogonal_task(rows, torch.randn(4, 1), task)
+        optimizer.begin(rows)
+        learn(net, optimizer, x, y, estimator)
+        precision = precision + x.square().sum(0) / NOISE**2 / temperature
+        torch.testing.assert_close(weight.sigma[0].detach(), precision.rsqrt(), rtol=0.1, atol=0)
+        optimizer.consolidate()
+        torch.testing.assert_close(weight.sigma[0].detach(), precision.rsqrt(), rtol=0.1, atol=0)
+        expected = (weight.sigma / prior_sigma).detach().clamp_max(1)
+        torch.testing.assert_close(optimizer.state[weight.mu]["scale"], expected)
+
+
+def test_the_mean_fits_and_the_pull_makes_it_the_posterior_mean(double):
+    """Without the pull the mean is the least-squares one; with it, the prior's force makes it the exact posterior's,
+    and in a second task it pulls towards the first task's mean and not towards 0."""
+    weights = torch.tensor([[2.0], [-1.0], [0.5], [1.0]])
+    x, y = orthogonal_task(30, weights, 0)
+    prior_sigma = 0.1
+    fits = {}
+    for pull in (False, True):
+        net = to_bayesian(nn.Linear(4, 1, bias=False))
+        optimizer = UCBNG(
+            param_groups(net), 30, lr=0.01, temperature=1.0, prior_sigma=prior_sigma, beta=0.01, pull=pull
+        )
+        learn(net, optimizer, x, y, steps=3000)
+        fits[pull] = net.posterior["weight"].mu.detach().clone()
+    least_squares = torch.linalg.lstsq(x, y).solution.T
+    torch.testing.assert_close(fits[False], least_squares, rtol=0, atol=0.03)
+    likelihood = x.square().sum(0) / NOISE**2
+    shrunk = least_squares * likelihood / (likelihood + prior_sigma**-2)
+    torch.testing.assert_close(fits[True], shrunk, rtol=0, atol=0.03)
+    optimizer.consolidate()
+    torch.testing.assert_close(optimizer.state[net.posterior["weight"].mu]["anchor"], fits[True])
+
+
+def test_the_prior_spread_is_by_default_each_layers_own_start():
+    net = to_bayesian(nn.Sequential(nn.Linear(100, 10), nn.Linear(10, 2)), spread=0.1)
+    start = {name: g.sigma.detach().clone() for name, g in gaussians(net)}
+    UCBNG(param_groups(net), 50)
+    for name, gaussian in gaussians(net):
+        torch.testing.assert_close(gaussian.sigma.detach(), start[name], rtol=1e-4, atol=0)
+    assert start["0.weight"].mean() < 0.5 * start["1.weight"].mean()
+
+
+@pytest.mark.parametrize("power", [1.0, 2.0])
+def test_after_a_task_the_rate_follows_sigma_to_a_power(double, power):
+    net = to_bayesian(nn.Linear(4, 1, bias=False))
+    optimizer = UCBNG(param_groups(net), 60, lr=0.05, temperature=0.5, prior_sigma=0.3, beta=0.02, power=power)
+    x, y = orthogonal_task(60, torch.ones(4, 1), 0)
+    learn(net, optimizer, x, y, steps=300)
+    optimizer.consolidate()
+    weight = net.posterior["weight"]
+    sigma, before = weight.sigma.detach().clone(), weight.mu.detach().clone()
+    weight.mu.grad, weight.rho.grad = torch.ones_like(before), None
+    optimizer.step()
+    torch.testing.assert_close(before - weight.mu, 0.05 * (sigma / 0.3) ** power)
+
+
+def test_loading_the_state_continues_bit_for_bit():
+    x, y = orthogonal_task(40, torch.ones(4, 1), 0)
+
+    def build():
+        net = to_bayesian(nn.Linear(4, 1))
+        return net, UCBNG(param_groups(net), 40, lr=0.005, beta=0.01, pull=True)
+
+    def train(net, optimizer, seed):
+        elbo = ELBO(
+            40, likelihood=GaussianLikelihood(NOISE), temperature=0, generator=torch.Generator().manual_seed(seed)
+        )
+        for _ in range(20):
+            optimizer.zero_grad()
+            elbo.backward(net, x, y)
+            optimizer.step()
+
+    net, optimizer = build()
+    train(net, optimizer, 1)
+    optimizer.consolidate()
+    optimizer.begin(25)
+    train(net, optimizer, 2)
+    saved = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
+    train(net, optimizer, 3)
+    optimizer.consolidate()
+    other, other_optimizer = build()
+    other.load_state_dict(saved[0])
+    other_optimizer.load_state_dict(saved[1])
+    train(other, other_optimizer, 3)
+    other_optimizer.consolidate()
+    for a, b in zip(net.parameters(), other.parameters(), strict=True):
+        assert a.isfinite().all()
+        assert torch.equal(a, b)
+
+
+def test_single_precision_survives_very_certain_weights():
+    net = to_bayesian(nn.Linear(4, 1, bias=False))
+    optimizer = UCBNG(param_groups(net), 1_000_000, lr=1e-6, temperature=1e-4, prior_sigma=0.1, beta=0.05)
+    x, y = orthogonal_task(64, torch.ones(4, 1), 0)
+    learn(net, optimizer, x, y, steps=500)
+    sigma = net.posterior["weight"].sigma
+    assert sigma.isfinite().all()
+    assert (sigma < 1e-5).all()
+    assert (sigma > 0).all()
+
+
+def test_a_new_head_starts_at_the_prior_and_the_base_rate(double):
+    net, head = to_bayesian(nn.Linear(4, 3)), to_bayesian(nn.Linear(3, 2))
+    optimizer = UCBNG(param_groups(net), 10, lr=0.5)
+    optimizer.consolidate()
+    for group in param_groups(head):
+        optimizer.add_param_group(group)
+    weight = head.posterior["weight"]
+    before = weight.mu.detach().clone()
+    weight.mu.grad = torch.ones_like(before)
+    optimizer.step()
+    torch.testing.assert_close(before - weight.mu, torch.full_like(before, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("options", "word"),
+    [
+        ({"size": 0}, "training examples"),
+        ({"size": 9, "lr": 0}, "lr"),
+        ({"size": 9, "temperature": 0}, "temperature"),
+        ({"size": 9, "prior_sigma": -1}, "prior_sigma"),
+        ({"size": 9, "beta": 1.0}, "beta"),
+        ({"size": 9, "power": 0}, "power"),
+    ],
+)
+def test_bad_options_are_refused(options, word):
+    with pytest.raises(ValueError, match=word):
+        UCBNG(param_groups(to_bayesian(nn.Linear(2, 2))), **options)
+    with pytest.raises(ValueError, match="training examples"):
+        UCBNG(param_groups(to_bayesian(nn.Linear(2, 2))), 5).begin(0)
