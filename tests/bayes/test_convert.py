@@ -192,14 +192,69 @@ def test_layers_that_only_look_convertible_are_left_and_named(layer, reason):
     assert not isinstance(twin[0], BayesLayer)
 
 
-def test_a_layer_with_hooks_is_left_and_named():
-    net = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 3))
-    seen = []
-    net[0].register_forward_hook(lambda *args: seen.append(args))
-    with pytest.warns(LeftDeterministic, match="hooks"):
-        twin = to_bayesian(net)
-    twin(torch.zeros(1, 3))
-    assert len(seen) == 1
+class Aliased(nn.Module):
+    """Holds its layers by name, twice, and in a plain list; reads what a plain layer says of itself; has a hook."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.again = self.second
+        self.in_order = [self.first, self.second]
+        self.seen = []
+        self.first.register_forward_hook(lambda layer, inputs, output: self.seen.append(output))
+
+    def forward(self, x):
+        for layer in self.in_order:
+            x = layer(x.reshape(-1, layer.in_features))
+        return x
+
+
+def test_every_reference_to_a_layer_sees_its_twin(double):
+    net = Aliased()
+    twin = to_bayesian(net)
+    assert twin.again is twin.second is twin.in_order[1]
+    assert isinstance(twin.in_order[0], BayesLinear)
+    assert isinstance(net.first, nn.Linear)
+    x = torch.randn(3, 4)
+    assert (forward(twin, x, 50, stack=True).std(0) > 0).all()
+    assert len(net.seen) > 0  # a copied hook still writes where the first one did
+    assert len(list(gaussians(twin))) == 4
+
+
+def test_one_module_twice_in_one_parent(double):
+    layer = nn.Linear(4, 4)
+    twin = to_bayesian(nn.Sequential(layer, nn.ReLU(), layer))
+    assert isinstance(twin[0], BayesLinear)
+    assert twin[0] is twin[2]
+    assert len(list(twin.parameters())) == 4
+
+
+def test_a_plain_call_in_training_mode_is_one_pass(double):
+    """Two layers that share a weight, called on the same input, answer alike; the next call draws anew."""
+
+    class Pair(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(4, 3), nn.Linear(4, 3)
+            self.b.weight, self.b.bias = self.a.weight, self.a.bias
+
+        def forward(self, x):
+            return torch.stack([self.a(x), self.b(x)])
+
+    twin = to_bayesian(Pair())
+    x = torch.randn(5, 4)
+    first, second = twin(x), twin(x)
+    assert torch.equal(first[0], first[1])
+    assert not torch.equal(first, second)
+    with pytest.raises(RuntimeError):
+        twin(torch.randn(5, 7))
+    assert torch.equal(twin.eval()(x), twin.eval()(x))  # the pass that failed does not linger
+
+
+def test_a_layer_that_computes_nothing_yet_can_be_scaled():
+    with pytest.warns(UserWarning, match="zero-element"):
+        empty = nn.Linear(3, 0)
+    assert len(list(gaussians(to_bayesian(nn.ModuleList([empty, nn.Linear(3, 2)]))))) == 4
 
 
 def test_frozen_layers_stay_frozen_and_modes_dtypes_are_kept():
@@ -269,6 +324,12 @@ def test_a_spread_must_be_positive(spread):
 def test_bad_nets_are_refused_with_a_sentence():
     with pytest.raises(ValueError, match=r"nothing in this Sequential can become Bayesian.*Linear"):
         to_bayesian(nn.Sequential(nn.Embedding(3, 3), nn.ReLU()))
+    with pytest.raises(ValueError, match="Bayesian already"):
+        to_bayesian(to_bayesian(nn.Linear(3, 3)))
+    with pytest.raises(TypeError, match="not a NoneType"):
+        to_bayesian(None)
+    with pytest.raises(ValueError, match="meta device"):
+        to_bayesian(nn.Linear(3, 3, device="meta"))
     broken = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     with torch.no_grad():
         broken[1].weight[0, 0] = float("nan")

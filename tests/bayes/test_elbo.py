@@ -167,6 +167,38 @@ def test_lean_gradients_are_autograds(double, monkeypatch, prior, samples, prior
         torch.testing.assert_close(lean_grads[name], grad, msg=name)
 
 
+@pytest.mark.parametrize("layout", ["pruned", "channels_last", "both"])
+@pytest.mark.parametrize("prior", [Normal(0.3), ScaleMixture(0.5, 1.0, 0.1)])
+def test_memory_layout_does_not_matter(layout, prior):
+    net = to_bayesian(nn.Conv2d(3, 4, 2))
+    weight = net.posterior["weight"]
+    if layout != "channels_last":
+        weight.prune(torch.rand(4, 3, 2, 2).permute(0, 1, 3, 2) > 0.4)
+    if layout != "pruned":
+        net.to(memory_format=torch.channels_last)
+    terms = ELBO(9, prior, lambda out, y: out.square().mean(), samples=2).backward(
+        net, torch.randn(2, 3, 4, 4), torch.zeros(2)
+    )
+    assert terms.loss.isfinite()
+    assert weight.mu.grad.isfinite().all()
+
+
+def test_a_step_in_inference_mode_does_not_poison_the_next():
+    net, x, y = to_bayesian(nn.Linear(3, 2)), torch.randn(5, 3), torch.randint(2, (5,))
+    with torch.inference_mode(), pytest.raises(RuntimeError):
+        ELBO(5).backward(net, x, y)
+    assert ELBO(5).backward(net, x, y).loss.isfinite()
+
+
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_a_net_with_nothing_to_learn_is_told_so(estimator):
+    x, y = torch.randn(5, 3), torch.randint(2, (5,))
+    for net in (nn.Linear(3, 2), to_bayesian(nn.Linear(3, 2)).requires_grad_(False)):
+        for step in (ELBO(5, estimator=estimator).backward, ELBO(5, estimator=estimator)):
+            with pytest.raises((ValueError, RuntimeError), match=r"no Gaussian weight|does not require grad"):
+                step(net, x, y)
+
+
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 def test_backward_adds_to_gradients_that_are_there(double, estimator):
     net = to_bayesian(nn.Linear(3, 2))
@@ -285,6 +317,7 @@ def test_gaussian_likelihood_is_torchs_own(double):
         ({"size": 5, "samples": 0}, ValueError, "samples"),
         ({"size": 5, "prior_samples": 0}, ValueError, "prior_samples"),
         ({"size": 5, "estimator": "best"}, ValueError, "weights, local, flipout"),
+        ({"size": 5, "prior": "normal"}, TypeError, "Prior"),
     ],
 )
 def test_bad_options_are_refused_with_a_sentence(options, error, word):

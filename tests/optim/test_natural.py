@@ -69,14 +69,14 @@ def test_sigma_becomes_the_exact_posteriors_task_after_task(double, estimator):
 
 
 def test_the_mean_fits_and_the_pull_makes_it_the_posterior_mean(double):
-    """Without the pull the mean is the least-squares one; with it, the prior's force makes it the exact posterior's,
-    and in a second task it pulls towards the first task's mean and not towards 0."""
+    """Without the pull the mean is the least-squares one; with it, the exact posterior's under a prior around the means
+    that the task started with, never around 0."""
     weights = torch.tensor([[2.0], [-1.0], [0.5], [1.0]])
     x, y = orthogonal_task(30, weights, 0)
     prior_sigma = 0.1
-    fits = {}
+    fits, start = {}, nn.Linear(4, 1, bias=False)
     for pull in (False, True):
-        net = to_bayesian(nn.Linear(4, 1, bias=False))
+        net = to_bayesian(start)
         optimizer = UCBNG(
             param_groups(net), 30, lr=0.01, temperature=1.0, prior_sigma=prior_sigma, beta=0.01, pull=pull
         )
@@ -85,7 +85,8 @@ def test_the_mean_fits_and_the_pull_makes_it_the_posterior_mean(double):
     least_squares = torch.linalg.lstsq(x, y).solution.T
     torch.testing.assert_close(fits[False], least_squares, rtol=0, atol=0.03)
     likelihood = x.square().sum(0) / NOISE**2
-    shrunk = least_squares * likelihood / (likelihood + prior_sigma**-2)
+    trust = likelihood / (likelihood + prior_sigma**-2)
+    shrunk = trust * least_squares + (1 - trust) * start.weight.detach()
     torch.testing.assert_close(fits[True], shrunk, rtol=0, atol=0.03)
     optimizer.consolidate()
     torch.testing.assert_close(optimizer.state[net.posterior["weight"].mu]["anchor"], fits[True])
@@ -114,7 +115,8 @@ def test_after_a_task_the_rate_follows_sigma_to_a_power(double, power):
     torch.testing.assert_close(before - weight.mu, 0.05 * (sigma / 0.3) ** power)
 
 
-def test_loading_the_state_continues_bit_for_bit():
+@pytest.mark.parametrize("net_first", [True, False])
+def test_loading_the_state_continues_bit_for_bit(net_first):
     x, y = orthogonal_task(40, torch.ones(4, 1), 0)
 
     def build():
@@ -138,14 +140,38 @@ def test_loading_the_state_continues_bit_for_bit():
     saved = copy.deepcopy((net.state_dict(), optimizer.state_dict()))
     train(net, optimizer, 3)
     optimizer.consolidate()
-    other, other_optimizer = build()
-    other.load_state_dict(saved[0])
+    other = to_bayesian(nn.Linear(4, 1))
+    if net_first:
+        other.load_state_dict(saved[0])
+    other_optimizer = UCBNG(param_groups(other), 40, lr=0.005, beta=0.01, pull=True)
+    if not net_first:
+        other.load_state_dict(saved[0])
     other_optimizer.load_state_dict(saved[1])
     train(other, other_optimizer, 3)
     other_optimizer.consolidate()
     for a, b in zip(net.parameters(), other.parameters(), strict=True):
         assert a.isfinite().all()
         assert torch.equal(a, b)
+
+
+def test_a_task_must_be_ended_before_the_next_begins():
+    net = to_bayesian(nn.Linear(4, 1))
+    optimizer = UCBNG(param_groups(net), 40, lr=0.005)
+    learn(net, optimizer, *orthogonal_task(40, torch.ones(4, 1), 0), steps=2)
+    with pytest.raises(RuntimeError, match="consolidate"):
+        optimizer.begin(10)
+    optimizer.consolidate()
+    optimizer.begin(10)
+
+
+def test_weights_that_are_not_to_learn_stay_as_they_are():
+    net = to_bayesian(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1)))
+    net[0].requires_grad_(False)
+    before = {n: p.detach().clone() for n, p in net[0].named_parameters()}
+    optimizer = UCBNG(param_groups(net), 40, prior_sigma=0.7)
+    learn(net, optimizer, *orthogonal_task(40, torch.ones(4, 1), 0), steps=3)
+    optimizer.consolidate()
+    assert all(torch.equal(p, before[n]) for n, p in net[0].named_parameters())
 
 
 def test_single_precision_survives_very_certain_weights():
@@ -163,7 +189,7 @@ def test_a_new_head_starts_at_the_prior_and_the_base_rate(double):
     net, head = to_bayesian(nn.Linear(4, 3)), to_bayesian(nn.Linear(3, 2))
     optimizer = UCBNG(param_groups(net), 10, lr=0.5)
     optimizer.consolidate()
-    for group in param_groups(head):
+    for group in param_groups(head, "head."):
         optimizer.add_param_group(group)
     weight = head.posterior["weight"]
     before = weight.mu.detach().clone()

@@ -169,6 +169,40 @@ def test_loading_the_state_into_a_fresh_optimiser_continues_bit_for_bit(net, nam
         assert torch.equal(a, b)
 
 
+def test_two_nets_in_one_optimiser_do_not_mix(double):
+    trunk, head = to_bayesian(nn.Linear(3, 3), 0.1), to_bayesian(nn.Linear(3, 3), 0.8)
+    for optimizer in (UCB, UniformLR):
+        both = optimizer([*param_groups(trunk, "trunk."), *param_groups(head, "head.")], 0.1)
+        both.consolidate()
+        for net in (trunk, head):
+            weight = net.posterior["weight"]
+            scale = both.state[weight.mu]["scale"]
+            torch.testing.assert_close(scale, weight.sigma.detach())
+
+
+def test_a_lifted_cap_on_snr_breaks_nothing_at_mean_0(net):
+    weight = net[0].posterior["weight"]
+    with torch.no_grad():
+        weight.mu[0, 0] = 0
+    optimizer = UCB(param_groups(net), 0.1, scale=RateScale("snr", cap=None))
+    optimizer.consolidate()
+    weight.mu.grad = torch.zeros_like(weight.mu)
+    optimizer.step()
+    assert weight.mu.isfinite().all()
+
+
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_a_copy_of_the_optimiser_works_like_it(net, name):
+    optimizer = OPTIMISERS[name](param_groups(net))
+    copied, twin = copy.deepcopy((optimizer, net))
+    for opt, its in ((optimizer, net), (copied, twin)):
+        opt.consolidate()
+        give_gradients(its)
+        opt.step()
+    for a, b in zip(net.parameters(), twin.parameters(), strict=True):
+        assert torch.equal(a, b)
+
+
 def test_a_closure_is_called(net):
     optimizer = UCB(param_groups(net), 0.1)
     x, y = torch.randn(8, 4), torch.randint(3, (8,))
@@ -211,7 +245,9 @@ def test_uniform_with_a_constant(net):
         (lambda g: UCB(g, 0.1, scale=RateScale("size")), "certainty, snr"),
         (lambda g: UCB(g, 0.1, scale=RateScale(cap=0)), "cap"),
         (lambda g: UCB(g, 0.1, scale=RateScale(gain=-1)), "gain"),
-        (lambda g: UCB(g, 0.1, scale=RateScale("snr", cap=None)), "needs a cap"),
+        (lambda g: UCB([g[0]["params"]], 0.1), "param_groups"),
+        (lambda g: UCB(g[0]["params"], 0.1), "param_groups"),
+        (lambda g: UCB([*g, {**g[0], "params": [nn.Parameter(torch.zeros(1))]}], 0.1), "prefix"),
         (lambda g: UniformLR(g, 0.1, constant=0), "constant"),
     ],
 )

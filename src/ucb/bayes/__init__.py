@@ -12,10 +12,11 @@ from ucb.bayes.layers import (
     BayesLinear,
 )
 from ucb.bayes.likelihoods import GaussianLikelihood, Likelihood, cross_entropy
-from ucb.bayes.passes import Estimator, forward, mean_forward
+from ucb.bayes.passes import Estimator
 from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.bayes.predict import Prediction, predict
 from ucb.bayes.priors import Normal, PreviousPosterior, Prior, ScaleMixture
+from ucb.bayes.sampling import forward, mean_forward
 
 __all__ = [
     "ELBO",

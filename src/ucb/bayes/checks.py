@@ -1,6 +1,7 @@
 """Sentences for bad input, raised where the input arrives."""
 
 import math
+import operator
 
 import torch
 from torch import Tensor
@@ -22,8 +23,10 @@ def not_negative(name: str, value: float) -> float:
 
 def count(name: str, value: int, least: int = 1) -> int:
     """Return ``value`` if it is a whole number of at least ``least``."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be a whole number, not {value!r}")
+    try:
+        value = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
     return value
@@ -38,6 +41,8 @@ def one_of(name: str, value: str, allowed: tuple[str, ...]) -> str:
 
 def finite(name: str, tensor: Tensor) -> Tensor:
     """Return ``tensor`` if it holds neither NaN nor infinity."""
+    if tensor.is_meta:
+        raise ValueError(f"{name} has no values yet: it is on the meta device")
     if not bool(tensor.isfinite().all()):
         raise ValueError(f"{name} holds NaN or infinity")
     return tensor
@@ -45,8 +50,15 @@ def finite(name: str, tensor: Tensor) -> Tensor:
 
 def fitting_mask(mask: Tensor, weight: Tensor) -> Tensor:
     """Return ``mask`` on the weight's device, if it is a boolean mask of the weight's shape."""
-    if mask.dtype != torch.bool:
-        raise TypeError(f"a mask must be boolean, not {mask.dtype}")
+    if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
+        raise TypeError(f"a mask must be a boolean tensor, not {getattr(mask, 'dtype', type(mask).__name__)}")
     if mask.shape != weight.shape:
         raise ValueError(f"a mask of shape {tuple(mask.shape)} does not fit weights of {tuple(weight.shape)}")
     return mask.to(weight.device, copy=True)
+
+
+def positive_everywhere(name: str, tensor: Tensor) -> Tensor:
+    """Return ``tensor`` if every element is a finite number above 0."""
+    if not bool((tensor > 0).all() & tensor.isfinite().all()):
+        raise ValueError(f"{name} must be above 0 and finite everywhere")
+    return tensor

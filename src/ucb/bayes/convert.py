@@ -20,7 +20,8 @@ from ucb.bayes.layers import (
     BayesLayerNorm,
     BayesLinear,
 )
-from ucb.bayes.posterior import Gaussian
+from ucb.bayes.passes import sample_once_per_call
+from ucb.bayes.posterior import Gaussian, gaussians
 
 Builder = Callable[[Any, dict[str, Gaussian]], BayesLayer]
 """Makes a Bayesian layer from an ordinary one and the Gaussians of its own parameters, by name."""
@@ -82,31 +83,47 @@ def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True)
     The means start at the net's present weights, fresh or pretrained; with ``keep_means=False`` each layer draws new
     ones by its own ``reset_parameters``. Every weight's sigma starts at ``spread`` times the root mean square of its
     layer's weights. Whatever has parameters but no Bayesian form stays as it is, and a ``LeftDeterministic`` warning
-    names it.
+    names it. Parameters that do not require gradients become Gaussians that do not either.
     """
     checks.positive("spread", spread)
-    twin = copy.deepcopy(net)
+    twin = _copied(net)
     left = left_deterministic(twin)
     names_left = {name for name, _ in left}
-    replacements: dict[nn.Module, BayesLayer] = {}
-    tied: dict[Tensor, Gaussian] = {}
-    for name, layer in twin.named_modules():
-        if type(layer) in _builders and name not in names_left:
-            if not keep_means and hasattr(layer, "reset_parameters"):
-                layer.reset_parameters()
-            posterior = _posterior(name, layer, spread, tied)
-            replacements[layer] = _builders[type(layer)](layer, posterior).train(layer.training)
-    if not tied:
+    layers = {n: m for n, m in twin.named_modules() if type(m) in _builders and n not in names_left}
+    if not any(next(layer.parameters(recurse=False), None) is not None for layer in layers.values()):
         known = ", ".join(sorted(t.__name__ for t in _builders))
-        raise ValueError(f"nothing in this {type(net).__name__} can become Bayesian; layers that can: {known}")
+        why = "it is Bayesian already" if any(gaussians(net)) else f"layers that can are {known}"
+        raise ValueError(f"nothing in this {type(net).__name__} can become Bayesian: {why}")
+    tied: dict[Tensor, Gaussian] = {}
+    for name, layer in layers.items():
+        if not keep_means and hasattr(layer, "reset_parameters"):
+            layer.reset_parameters()
+        _become(layer, _builders[type(layer)](layer, _posterior(name, layer, spread, tied)))
     if left:
         said = "; ".join(f"{name or type(net).__name__} ({reason})" for name, reason in left)
         warnings.warn(f"left deterministic: {said}", LeftDeterministic, stacklevel=2)
-    for module in twin.modules():
-        for name, child in module.named_children():
-            if child in replacements:
-                setattr(module, name, replacements[child])
-    return replacements.get(twin, twin)
+    sample_once_per_call(twin)
+    return twin
+
+
+def _copied(net: nn.Module) -> nn.Module:
+    if not isinstance(net, nn.Module):
+        raise TypeError(f"a torch.nn.Module can become Bayesian, not a {type(net).__name__}")
+    try:
+        return copy.deepcopy(net)
+    except RuntimeError as error:
+        raise ValueError(f"this {type(net).__name__} cannot be copied, so it has no twin: {error}") from error
+
+
+def _become(layer: nn.Module, bayesian: BayesLayer) -> None:
+    """Turn a layer into its Bayesian form in place.
+
+    Whoever holds the layer, under a name, in a list or by a hook, keeps holding it, and what forward code reads of it
+    (``in_features``, ``kernel_size``) stays.
+    """
+    machinery = vars(nn.Module()).keys() - {"_parameters", "_buffers", "_modules"}
+    vars(layer).update({name: value for name, value in vars(bayesian).items() if name not in machinery})
+    layer.__class__ = type(bayesian)
 
 
 def left_deterministic(net: nn.Module) -> list[Left]:
@@ -141,8 +158,6 @@ def _obstacle(name: str, module: nn.Module) -> str | None:
         return "MultiheadAttention reads its weights directly"
     if type(module) not in _builders:
         return f"no Bayesian form is registered for {kind}"
-    if module._forward_hooks or module._forward_pre_hooks or module._backward_hooks:
-        return f"this {kind} carries hooks, which a new layer would lose"
     return None
 
 
@@ -164,5 +179,5 @@ def _weight_scale(parameters: dict[str, nn.Parameter]) -> float:
     if not parameters:
         return 1.0
     weight = parameters.get("weight", next(iter(parameters.values())))
-    size = float(weight.detach().double().square().mean().sqrt())
-    return size if size > 0 else 1 / math.sqrt(max(1, weight[0].numel()))
+    size = float(weight.detach().double().square().mean().sqrt()) if weight.numel() else 1.0
+    return size if size > 0 else 1 / math.sqrt(weight[0].numel() if weight.dim() else 1)

@@ -16,8 +16,9 @@ from ucb.bayes import checks
 from ucb.bayes.kl import kl_divergence
 from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
 from ucb.bayes.likelihoods import Likelihood, cross_entropy
-from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, plan, walk
+from ucb.bayes.passes import ESTIMATORS, Estimator, Pass
 from ucb.bayes.priors import Prior, ScaleMixture
+from ucb.bayes.sampling import plan, walk
 
 
 class Terms(NamedTuple):
@@ -53,6 +54,8 @@ class ELBO:
         checks.count("prior_samples", self.prior_samples)
         checks.not_negative("temperature", self.temperature)
         checks.one_of("estimator", self.estimator, ESTIMATORS)
+        if not isinstance(self.prior, Prior):
+            raise TypeError(f"prior must be a Prior such as ScaleMixture() or Normal(), not {self.prior!r}")
 
     @property
     def kl_weight(self) -> float:
@@ -73,14 +76,18 @@ class ELBO:
         """Add the objective's gradient to every parameter's ``grad``, in the way that costs least.
 
         It is what ``loss.backward()`` gives; but where samples run one after the other, each one's graph and weights
-        are gone before the next is drawn, so memory does not grow with their number.
+        are gone before the next is drawn, so memory does not grow with their number. Gradients of mu and rho may be
+        written without autograd, so hooks on these two do not fire.
         """
         passes = self._plan(x)
         penalty = Penalty(self.prior, self.kl_weight, self.prior_samples)
         if self.estimator != "weights":  # no weights are drawn that the prior could share
-            nll = torch.stack([self._nll(net, x, y, p) for p in passes]).mean()
-            nll.backward()
-            return self._terms(nll.detach(), lean_kl_gradients(net, penalty, self.generator))
+            nlls = []
+            for p in passes:
+                nll = self._nll(net, x, y, p) / len(passes)
+                nll.backward()
+                nlls.append(nll.detach())
+            return self._terms(torch.stack(nlls).sum(), lean_kl_gradients(net, penalty, self.generator))
         if passes[0].samples == 1:
             return self._terms(
                 *lean_gradients(net, lambda p: self._nll(net, x, y, p), self.samples, penalty, self.generator)

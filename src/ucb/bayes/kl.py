@@ -5,7 +5,7 @@ E_q[log q] is known in closed form, so only the prior may need samples; a Gaussi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Sized
 
 import torch
 from torch import Tensor, nn
@@ -34,21 +34,27 @@ def kl_divergence(
     where they do not suffice.
     """
     count("samples", samples)
-    total = None
-    for name, gaussian in learning(net):
+    tensors = learning(net)
+    refuse_empty(tensors)
+    total = torch.zeros((), device=tensors[0][1].mu.device)
+    for name, gaussian in tensors:
         elements = _kl_elements(
             gaussian, prior.of(name), samples, [d[gaussian] for d in drawn if gaussian in d], generator
         )
         part = elements.sum() if gaussian.keep is None else elements.where(gaussian.keep, 0).sum()
-        total = part if total is None else total + part
-    if total is None:
-        raise ValueError("the net has no Gaussian weight that is learning, so there is no KL term")
+        total = total + part
     return total
 
 
 def learning(net: nn.Module) -> list[tuple[str, Gaussian]]:
     """Return the Gaussians that the KL term covers: those not frozen with ``requires_grad_(False)``."""
     return [(name, gaussian) for name, gaussian in gaussians(net) if gaussian.is_learning]
+
+
+def refuse_empty(tensors: Sized) -> None:
+    """Refuse a net whose KL term would be empty."""
+    if not len(tensors):
+        raise ValueError("no Gaussian weight of the net is learning, so there is no KL term: see to_bayesian()")
 
 
 def _kl_elements(

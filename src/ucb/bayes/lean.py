@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes import kernels
-from ucb.bayes.kl import learning
-from ucb.bayes.passes import Pass
+from ucb.bayes.kl import learning, refuse_empty
+from ucb.bayes.passes import Pass, active
 from ucb.bayes.posterior import Gaussian
 from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior
 
@@ -39,7 +39,7 @@ def lean_gradients(
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor | None]:
     """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None at weight 0)."""
-    tensors = _sampled_tensors(net, penalty.prior)
+    tensors = _sampled_tensors(net, penalty)
     by_samples = [t for t in tensors if penalty.weight > 0 and not t.prior.is_closed]
     nlls, log_ps = [], []
     for s in range(max(samples, penalty.samples) if by_samples else samples):
@@ -47,8 +47,10 @@ def lean_gradients(
             t.draw(generator)
         if s < samples:
             with torch.enable_grad():
-                nll = nll_of(Pass("weights", generator=generator, drawn={t.gaussian: t.w for t in tensors}))
-                (nll / samples).backward()
+                p = Pass("weights", generator=generator, drawn={t.gaussian: t.w for t in tensors})
+                nll = nll_of(p)
+                with active(p):  # layers that backward runs again (checkpointing) find the same weights
+                    (nll / samples).backward()
             nlls.append(nll.detach())
         if s < penalty.samples:
             log_ps += [t.add_prior(penalty) for t in by_samples]
@@ -60,7 +62,7 @@ def lean_gradients(
 @torch.no_grad()
 def lean_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None) -> Tensor | None:
     """Add the gradient of weight * KL alone to the parameters; return the KL (None at weight 0)."""
-    tensors = _sampled_tensors(net, penalty.prior) if penalty.weight > 0 else []
+    tensors = _sampled_tensors(net, penalty) if penalty.weight > 0 else []
     log_ps = []
     for t in tensors:
         for _ in range(0 if t.prior.is_closed else penalty.samples):
@@ -70,8 +72,11 @@ def lean_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generat
     return _finish(tensors, penalty, log_ps)
 
 
-def _sampled_tensors(net: nn.Module, prior: Prior) -> list[_SampledTensor]:
-    return [_SampledTensor(gaussian, prior.of(name)) for name, gaussian in learning(net)]
+def _sampled_tensors(net: nn.Module, penalty: Penalty) -> list[_SampledTensor]:
+    tensors = learning(net)
+    if penalty.weight > 0:
+        refuse_empty(tensors)
+    return [_SampledTensor(gaussian, penalty.prior.of(name)) for name, gaussian in tensors]
 
 
 def _finish(tensors: list[_SampledTensor], penalty: Penalty, log_ps: list[Tensor]) -> Tensor | None:
@@ -87,21 +92,21 @@ _buffers: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()
 must be cleared by the system every time, and falls to pieces."""
 
 
+def _buffers_for(gaussian: Gaussian) -> Tensor:
+    rho, found = gaussian.rho, _buffers.get(gaussian)
+    wanted = (rho.shape, rho.dtype, rho.device)
+    if found is None or found.is_inference() or (found.shape[1:], found.dtype, found.device) != wanted:
+        found = _buffers[gaussian] = torch.empty(3, *rho.shape, dtype=rho.dtype, device=rho.device)
+    return found
+
+
 class _SampledTensor:
     """One Gaussian weight tensor during a step: its current sample, and its gradients so far."""
 
     def __init__(self, gaussian: Gaussian, prior: Prior) -> None:
         self.gaussian, self.prior = gaussian, prior
         self.mean, rho = gaussian.mean.detach(), gaussian.rho.detach()
-        buffers = _buffers.get(gaussian)
-        if (
-            buffers is None
-            or buffers.shape[1:] != rho.shape
-            or buffers.dtype != rho.dtype
-            or buffers.device != rho.device
-        ):
-            buffers = _buffers[gaussian] = rho.new_empty(3, *rho.shape)
-        self.sigma, self.eps, self.w = buffers.unbind()
+        self.sigma, self.eps, self.w = _buffers_for(gaussian).unbind()
         F.softplus(rho, out=self.sigma)  # type: ignore[call-arg]
         if gaussian.keep is not None:
             self.sigma.mul_(gaussian.keep)

@@ -10,14 +10,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, replace
-from typing import Literal, get_args
-from weakref import WeakKeyDictionary
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.checks import count, one_of
 from ucb.bayes.posterior import Gaussian
 
 Estimator = Literal["weights", "local", "flipout"]
@@ -111,65 +109,23 @@ def pass_for(layer: nn.Module) -> Pass:
     p = _current.get()
     if p is not None:
         return p
+    if torch._C._current_graph_task_id() != -1:
+        raise RuntimeError(
+            "a Bayesian layer was run again during backward, as activation checkpointing does, where its weight sample "
+            "is gone; use ELBO.backward() with stack=False"
+        )
     return Pass("weights") if layer.training else MEAN
 
 
-def forward(
-    net: nn.Module,
-    x: Tensor,
-    samples: int = 1,
-    estimator: Estimator = "weights",
-    *,
-    stack: bool | None = None,
-    generator: torch.Generator | None = None,
-) -> Tensor:
-    """Run ``x`` through ``net`` under ``samples`` weight samples; the result is [samples, batch, ...].
+def run(net: nn.Module, x: Tensor, p: Pass, *, shared: bool = True) -> Tensor:
+    """Run ``x`` through ``net`` once; the result is [samples, batch, ...].
 
-    ``stack`` sends all samples through together (more memory, fewer and larger operations) or one after the other.
-    By default they go together on a GPU and for ``local`` and ``flipout``, where they share the first layer's work.
+    With ``shared`` the first Bayesian layer multiplies the rows, else they are multiplied before the net sees them.
     """
-    passes = plan(x, samples, estimator, stack, generator)
-    outputs = [walk(net, x, p) for p in passes]
-    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
-
-
-def plan(
-    x: Tensor,
-    samples: int,
-    estimator: Estimator,
-    stack: bool | None = None,
-    generator: torch.Generator | None = None,
-) -> list[Pass]:
-    """Return the passes that bring ``x`` through a net under ``samples`` samples: one for all, or one each."""
-    count("samples", samples)
-    one_of("estimator", estimator, ESTIMATORS)
-    if stack is None:
-        stack = estimator != "weights" or x.is_cuda
-    together = samples if stack else 1
-    return [Pass(estimator, x.shape[0], together, generator) for _ in range(samples // together)]
-
-
-def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
-    """Run ``x`` through ``net`` under the pass ``p``; the result is [samples, batch, ...]."""
-    how = "shared" if p.samples == 1 else _way_to_travel(net, x, p.samples)
-    if how != "alone":
-        return _walk(net, x, p, shared=how == "shared")
-    alone = [Pass(p.estimator, p.rows, 1, p.generator) for _ in range(p.samples)]
-    outputs = torch.cat([_walk(net, x, q) for q in alone])
-    p.drawn = {g: torch.stack([q.drawn[g] for q in alone]) for g in alone[0].drawn}
-    return outputs
-
-
-def mean_forward(net: nn.Module, x: Tensor) -> Tensor:
-    """Run ``x`` through ``net`` with every weight at its mean."""
-    with active(MEAN):
-        output: Tensor = net(x)
-    return output
-
-
-def _walk(net: nn.Module, x: Tensor, p: Pass, shared: bool = True) -> Tensor:
     with active(p):
-        output: Tensor = net(x if shared else p.expand(x))
+        output = net(x if shared else p.expand(x))
+    if not isinstance(output, Tensor):
+        raise TypeError(f"the net must answer with one tensor, not with a {type(output).__name__}")
     if p.samples == 1:
         return output.unsqueeze(0)
     if output.shape[0] != p.rows * p.samples:
@@ -177,42 +133,22 @@ def _walk(net: nn.Module, x: Tensor, p: Pass, shared: bool = True) -> Tensor:
     return p.by_sample(output)
 
 
-Way = Literal["shared", "expanded", "alone"]
-_known_ways: WeakKeyDictionary[nn.Module, dict[int, Way]] = WeakKeyDictionary()
+_opened_by: ContextVar[nn.Module | None] = ContextVar("ucb_opened_by", default=None)
 
 
-@torch.no_grad()
-def _way_to_travel(net: nn.Module, x: Tensor, samples: int) -> Way:
-    """Say how several samples may travel through ``net`` together.
-
-    ``shared``: the input stays B rows until the first Bayesian layer multiplies them, which saves most of that layer's
-    work. ``expanded``: B*S rows from the start, for a net that adds its input to a later layer's output. ``alone``: one
-    by one, for a net that reads weights directly or folds another axis into the batch. No rule tells them apart, so
-    they are tried once for each net, on two rows, in eval mode and with the same weights.
-    """
-    known = _known_ways.setdefault(net, {})
-    if samples not in known:
-        x = torch.cat([x[:2], x[:2]])[:2]  # one row alone would broadcast and hide a mismatch
-        training = [module for module in net.modules() if module.training]
-        net.eval()
-        try:
-            known[samples] = _try_ways(net, x, samples)
-        finally:
-            for module in training:
-                module.training = True
-    return known[samples]
+def sample_once_per_call(root: nn.Module) -> None:
+    """Make a plain ``root(x)`` in training mode one pass: a layer that is used twice in it sees one sample."""
+    root.register_forward_pre_hook(_open)
+    root.register_forward_hook(_close, always_call=True)
 
 
-def _try_ways(net: nn.Module, x: Tensor, samples: int) -> Way:
-    p = Pass("weights", len(x), samples, torch.Generator(x.device).manual_seed(0))
-    try:
-        expanded = _walk(net, x, p, shared=False)
-    except RuntimeError:
-        _walk(net, x, Pass("weights", len(x)))  # if this fails too, the input is wrong and not the way
-        return "alone"
-    try:
-        shared = _walk(net, x, replace(p, perturbed=set()), shared=True)
-    except RuntimeError:
-        return "expanded"
-    same = shared.shape == expanded.shape and torch.allclose(shared, expanded, rtol=1e-3, atol=1e-4)
-    return "shared" if same else "expanded"
+def _open(root: nn.Module, _inputs: Any) -> None:
+    if root.training and _current.get() is None and torch._C._current_graph_task_id() == -1:
+        _current.set(Pass("weights"))
+        _opened_by.set(root)
+
+
+def _close(root: nn.Module, _inputs: Any, _output: Any) -> None:
+    if _opened_by.get() is root:
+        _current.set(None)
+        _opened_by.set(None)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import finite, fitting_mask
+from ucb.bayes.checks import finite, fitting_mask, positive_everywhere
 
 
 def inverse_softplus(sigma: Tensor) -> Tensor:
@@ -31,8 +31,7 @@ class Gaussian(nn.Module):
         super().__init__()
         mu = finite("the initial mean", mu.detach().clone())
         sigma = torch.as_tensor(sigma, dtype=mu.dtype, device=mu.device).detach()
-        if not bool((sigma > 0).all() & sigma.isfinite().all()):
-            raise ValueError("the initial spread (sigma) must be above 0 and finite everywhere")
+        positive_everywhere("the initial spread (sigma)", sigma)
         self.mu = nn.Parameter(mu)
         self.rho = nn.Parameter(inverse_softplus(sigma).expand_as(mu).clone())
         self.register_buffer("keep", None)
@@ -49,13 +48,16 @@ class Gaussian(nn.Module):
         return sigma if self.keep is None else sigma * self.keep
 
     def prune(self, keep: Tensor | None) -> None:
-        """Let only the weights where ``keep`` is True take part; None lets all of them."""
+        """Let only the weights where ``keep`` is True take part; None lets all of them.
+
+        The numbers stored for a pruned weight are out of use, not frozen: :class:`ucb.optim.Freeze` does that.
+        """
         self.keep = None if keep is None else fitting_mask(keep, self.mu)
 
     def set_sigma(self, sigma: Tensor) -> None:
         """Set the spread in place."""
         with torch.no_grad():
-            self.rho.copy_(inverse_softplus(sigma))
+            self.rho.copy_(inverse_softplus(positive_everywhere("the spread (sigma)", sigma)))
 
     def sample(self, shape: tuple[int, ...] = (), generator: torch.Generator | None = None) -> Tensor:
         """Draw ``shape`` independent samples w = mu + sigma * epsilon; the result has ``shape`` in front."""
@@ -68,9 +70,10 @@ class Gaussian(nn.Module):
         return self.mu.requires_grad or self.rho.requires_grad
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-        # A mask may be there or not; the state decides, not the module that loads it.
-        keep = state_dict.get(prefix + "keep")
-        self.keep = None if keep is None else torch.empty_like(keep, device=self.mu.device)
+        # A mask may be there or not; the state decides, if it speaks of this weight at all.
+        if prefix + "mu" in state_dict:
+            keep = state_dict.get(prefix + "keep")
+            self.keep = None if keep is None else torch.empty_like(keep, device=self.mu.device)
         super()._load_from_state_dict(state_dict, prefix, *args)
 
     def extra_repr(self) -> str:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes.checks import count
-from ucb.bayes.passes import forward, mean_forward
+from ucb.bayes.sampling import forward, mean_forward
 
 
 class Prediction(NamedTuple):
@@ -61,10 +61,13 @@ def predict(
 
 def from_logits(logits: Tensor) -> Prediction:
     """Summarise logits [samples, rows, classes]: H(E p) is the entropy, H(E p) - E H(p) the mutual information."""
-    log_p = logits.log_softmax(-1)
-    p = log_p.exp()
+    p = logits.softmax(-1)
     mean = p.mean(0)
-    entropy = -torch.special.xlogy(mean, mean).sum(-1)
-    expected = -(p * log_p).sum(-1).mean(0)
     # Mathematically at least 0 (Jensen); rounding may leave a tiny negative number.
-    return Prediction(mean, entropy, (entropy - expected).clamp_min(0))
+    mutual_information = (_entropy(mean) - _entropy(p).mean(0)).clamp_min(0)
+    return Prediction(mean, _entropy(mean), mutual_information)
+
+
+def _entropy(p: Tensor) -> Tensor:
+    each: Tensor = torch.special.xlogy(p, p)  # 0 log 0 is 0, as for a class that is masked out
+    return -each.sum(-1)

@@ -7,13 +7,12 @@ closed form, ``expected_log_prob`` under a Gaussian. ``of(name)`` picks the prio
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import positive
+from ucb.bayes.checks import finite, positive, positive_everywhere
 from ucb.bayes.kernels import add_mixture_score, sum_squares
 from ucb.bayes.posterior import gaussians
 
@@ -30,13 +29,16 @@ class Prior(nn.Module):
         """Return the prior of the weight tensor called ``name``."""
         return self
 
-    @abstractmethod
     def log_prob(self, w: Tensor) -> Tensor:
         """Return log p(w), elementwise."""
+        raise NotImplementedError(f"{type(self).__name__} must define log_prob()")
 
-    @abstractmethod
     def score(self, w: Tensor) -> Tensor:
         """Return d log p(w) / dw, elementwise."""
+        with torch.enable_grad():
+            w = w.detach().requires_grad_()
+            (slope,) = torch.autograd.grad(self.log_prob(w).sum(), w)
+        return slope
 
     def add_score(self, w: Tensor, grad: Tensor, factor: float) -> Tensor:
         """Add ``factor`` times the score to ``grad``, in place; return the sum of log p(w)."""
@@ -75,10 +77,8 @@ class Normal(Prior):
     def __init__(self, scale: float | Tensor = 1.0, mean: float | Tensor = 0.0) -> None:
         super().__init__()
         scale, mean = _number_or_tensor(scale), _number_or_tensor(mean)
-        if not bool((scale > 0).all() & scale.isfinite().all()):
-            raise ValueError("the spread of a prior must be above 0 and finite")
-        self.register_buffer("mean", mean)
-        self.register_buffer("scale", scale)
+        self.register_buffer("mean", finite("the mean of a prior", mean))
+        self.register_buffer("scale", positive_everywhere("the spread of a prior", scale))
 
     def log_prob(self, w: Tensor) -> Tensor:
         """Return log p(w)."""
@@ -126,6 +126,8 @@ class ScaleMixture(Prior):
         self.k = -0.5 / wide**2
         self.b = math.log(rest / narrow) - math.log(share / wide)
         self.c = -0.5 / narrow**2 - self.k
+        if self.c < -torch.finfo(torch.float32).max:
+            raise ValueError(f"{narrow} is too small a spread for single precision")
 
     def log_prob(self, w: Tensor) -> Tensor:
         """Return log p(w)."""

@@ -42,3 +42,5 @@ def _check(probabilities: Tensor, target: Tensor) -> None:
             f"probabilities of shape {tuple(probabilities.shape)} do not fit targets of {tuple(target.shape)}: "
             "[rows, classes] and [rows] with at least one row are needed"
         )
+    if not bool(((probabilities >= 0).all(1) & ((probabilities.sum(1) - 1).abs() < 1e-2)).all()):
+        raise ValueError("every row of probabilities must be at least 0 and add up to 1: are these logits?")

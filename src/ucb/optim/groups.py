@@ -9,24 +9,23 @@ from torch import nn
 from ucb.bayes.posterior import Gaussian, gaussians
 
 Group = dict[str, Any]
-"""A Gaussian's group holds ``params`` [mu, rho], its ``name``, and its ``layer``; the ordinary one has neither."""
+"""A Gaussian's group holds ``params`` [mu, rho], its ``name`` and its ``layer``'s."""
 
 
-def param_groups(net: nn.Module) -> list[Group]:
-    """Return the parameter groups of a net, for any optimiser of this package."""
-    groups = [gaussian_group(name, gaussian) for name, gaussian in gaussians(net)]
+def param_groups(net: nn.Module, prefix: str = "") -> list[Group]:
+    """Return the parameter groups of a net, for any optimiser of this package.
+
+    ``prefix`` tells the weights of several nets in one optimiser apart: a trunk's from a head's.
+    """
+    groups = [gaussian_group(prefix + name, gaussian) for name, gaussian in gaussians(net)]
     taken = {id(p) for group in groups for p in group["params"]}
     ordinary = [p for p in net.parameters() if id(p) not in taken]
     if ordinary:
-        groups.append({"params": ordinary, "name": "", "layer": ""})
+        groups.append({"params": ordinary, "name": f"{prefix}ordinary parameters", "is_gaussian": False})
     return groups
 
 
 def gaussian_group(name: str, gaussian: Gaussian) -> Group:
     """Return the group of one Gaussian weight tensor."""
-    return {"params": [gaussian.mu, gaussian.rho], "name": name, "layer": name.rpartition(".")[0]}
-
-
-def is_gaussian(group: Group) -> bool:
-    """Say whether a group holds mu and rho of one weight tensor."""
-    return bool(group["name"])
+    layer = name.rpartition(".")[0]
+    return {"params": [gaussian.mu, gaussian.rho], "name": name, "layer": layer, "is_gaussian": True}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -19,7 +18,7 @@ class RateScale:
     """The factor on a weight's learning rate: gain / Omega, at most ``cap``.
 
     ``certainty`` is Omega = 1 / sigma (Eq. 6): the rate shrinks with the spread. ``snr`` is Omega = |mu| / sigma
-    (Eq. 7), which vanishes at mu = 0, so it needs the cap. ``cap=None`` lifts it.
+    (Eq. 7), which vanishes at mu = 0: without a cap (``cap=None``) such a weight's rate is boundless.
     """
 
     importance: Importance = "certainty"
@@ -31,13 +30,11 @@ class RateScale:
         positive("gain", self.gain)
         if self.cap is not None:
             positive("cap", self.cap)
-        elif self.importance == "snr":
-            raise ValueError("importance 'snr' vanishes at mu = 0 and needs a cap, however large")
 
     def __call__(self, mu: Tensor, sigma: Tensor) -> Tensor:
         """Return the factor for every weight."""
         scale = self.gain / importance(self.importance, mu, sigma)
-        return scale.clamp_max(math.inf if self.cap is None else self.cap)
+        return scale.clamp_max(torch.finfo(scale.dtype).max if self.cap is None else self.cap)
 
 
 def importance(kind: Importance, mu: Tensor, sigma: Tensor) -> Tensor:

@@ -14,10 +14,11 @@ from torch.optim import Optimizer
 
 from ucb.bayes.checks import fitting_mask
 from ucb.bayes.posterior import Gaussian
+from ucb.optim.base import PerWeightOptimizer
 
 
 class Freeze:
-    """Holds weights still under an optimiser: where a mask is True, no step changes a weight by one bit.
+    """Holds weights still under an optimiser: where a mask is True, a weight does not change by one bit.
 
     ``masks`` maps Gaussians (mu and rho are held) or parameters to boolean masks. It works with every
     ``torch.optim`` optimiser, momentum or not, until ``remove()``.
@@ -32,6 +33,9 @@ class Freeze:
                 self.masks[parameter] = fitting_mask(mask, parameter)
                 if id(parameter) not in known:
                     raise ValueError(f"a mask is for a weight of shape {tuple(parameter.shape)} that is not optimised")
+        self._optimizer = optimizer
+        if isinstance(optimizer, PerWeightOptimizer):  # the end of a task moves sigma outside of a step
+            optimizer.frozen.update(self.masks)
         self._hooks = (
             optimizer.register_step_pre_hook(self._before),
             optimizer.register_step_post_hook(self._after),
@@ -41,6 +45,9 @@ class Freeze:
         """Let the weights move again."""
         for hook in self._hooks:
             hook.remove()
+        if isinstance(self._optimizer, PerWeightOptimizer):
+            for parameter in self.masks:
+                self._optimizer.frozen.pop(parameter, None)
 
     @torch.no_grad()
     def _before(self, *_: Any) -> None:
@@ -60,8 +67,8 @@ def least_important(importance: Tensor, ratio: float, among: Tensor | None = Non
     if not 0 <= ratio <= 1:
         raise ValueError(f"a pruning ratio must be between 0 and 1, not {ratio}")
     candidates = torch.ones_like(importance, dtype=torch.bool) if among is None else fitting_mask(among, importance)
-    number = round(ratio * int(candidates.sum()))
+    places = candidates.view(-1).nonzero().squeeze(1)
+    order = importance.reshape(-1)[places].argsort(stable=True)
     marked = torch.zeros_like(candidates).view(-1)
-    order = importance.where(candidates, torch.inf).reshape(-1).argsort(stable=True)
-    marked[order[:number]] = True
+    marked[places[order[: round(ratio * len(places))]]] = True
     return marked.view_as(importance)

@@ -9,6 +9,7 @@ IVON, Shen et al. 2024), which keeps h + delta positive. Use it with an ELBO of 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -17,7 +18,7 @@ from torch import Tensor
 from ucb.bayes.checks import count, positive
 from ucb.bayes.posterior import inverse_softplus
 from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group, is_gaussian
+from ucb.optim.groups import Group
 
 
 class UCBNG(PerWeightOptimizer):
@@ -26,10 +27,13 @@ class UCBNG(PerWeightOptimizer):
     Make it from ``param_groups(net)``. ``size`` is the task's number of training examples, ``temperature`` as in the
     ELBO but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts
     with) and ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
-    lr * min(1, sigma / prior_sigma)^power. ``pull`` adds the prior's own force towards the last task's means.
+    lr * min(1, sigma / prior_sigma)^power. ``pull`` adds the prior's own force, towards the means
+    that the task started with.
 
     Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
     """
+
+    settings = ("temperature", "prior_sigma", "beta", "power", "pull")
 
     def __init__(
         self,
@@ -50,14 +54,14 @@ class UCBNG(PerWeightOptimizer):
             raise ValueError(f"beta must be between 0 and 1, not {beta}")
         self.beta, self.power, self.pull = beta, positive("power", power), pull
         count("size, the number of training examples,", size)
-        super().__init__(groups, {"lr": lr, "size": size, "name": "", "layer": "", "prior_sigma": None})
+        super().__init__(groups, {"lr": lr, "size": size, "prior_sigma": None})
 
     @torch.no_grad()
     def add_param_group(self, param_group: Group) -> None:
         """Add a group, a new head say: its weights start at the prior's spread and the base rate."""
         super().add_param_group(param_group)
         group = self.param_groups[-1]
-        if is_gaussian(group):
+        if group["is_gaussian"]:
             mu, rho = group["params"]
             if group["prior_sigma"] is None:
                 initial = float(F.softplus(rho).mean())
@@ -66,12 +70,12 @@ class UCBNG(PerWeightOptimizer):
             state["precision"] = torch.full_like(mu, group["prior_sigma"] ** -2)
             state["curvature"] = torch.zeros_like(mu)
             if self.pull:
-                state["anchor"] = torch.zeros_like(mu)
+                state["anchor"] = mu.detach().clone()
             self._set_rho(group)
 
     def update(self, group: Group) -> None:
         """Move sigma by the curvature, and every mean and ordinary parameter by its gradient."""
-        if is_gaussian(group):
+        if group["is_gaussian"]:
             self._learn_sigma(group)
             self._learn_mean(group)
         else:
@@ -100,9 +104,7 @@ class UCBNG(PerWeightOptimizer):
     @torch.no_grad()
     def consolidate(self) -> None:
         """End a task: its curvature joins the precision of all that is learnt, and sets the rates from now on."""
-        for group in self.param_groups:
-            if not is_gaussian(group):
-                continue
+        for group in self.gaussian_groups():
             mu = group["params"][0]
             state = self.state[mu]
             state["precision"] += group["size"] * state["curvature"].clamp_min(0) / self.temperature
@@ -112,14 +114,20 @@ class UCBNG(PerWeightOptimizer):
                 state["anchor"] = mu.clone()
             self._set_rho(group)
 
-    @torch.no_grad()
     def begin(self, size: int) -> None:
         """Start a task of ``size`` training examples."""
         count("size, the number of training examples,", size)
+        if any(self.state[group["params"][0]]["curvature"].any() for group in self.gaussian_groups()):
+            raise RuntimeError("a task has been learnt that was not ended: call consolidate() before begin()")
         for group in self.param_groups:
             group["size"] = size
-            if is_gaussian(group):
-                self._set_rho(group)
+
+    @torch.no_grad()
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a state; every rho follows it, whichever of net and optimiser is loaded first."""
+        super().load_state_dict(state_dict)
+        for group in self.gaussian_groups():
+            self._set_rho(group)
 
     def _delta(self, group: Group) -> Tensor:
         """Return the precision of earlier tasks as this task's mean NLL counts it: T Lambda / N."""
@@ -128,10 +136,14 @@ class UCBNG(PerWeightOptimizer):
         return precision * factor
 
     def _set_rho(self, group: Group) -> None:
-        """Let rho follow: sigma^2 = T / (N (h + delta))."""
+        """Let rho follow: sigma^2 = T / (N (h + delta)). A frozen one stays."""
         mu, rho = group["params"]
+        if not rho.requires_grad:
+            return
         total = self._delta(group).add_(self.state[mu]["curvature"])
-        rho.copy_(inverse_softplus((total * (group["size"] / self.temperature)).rsqrt()))
+        new = inverse_softplus((total * (group["size"] / self.temperature)).rsqrt())
+        frozen = self.frozen.get(rho)
+        rho.copy_(new if frozen is None else torch.where(frozen, rho, new))
 
 
 def natural_step(curvature: Tensor, estimate: Tensor, delta: Tensor, beta: float) -> Tensor:

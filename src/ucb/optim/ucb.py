@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ucb.bayes.checks import not_negative, one_of, positive
 from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group, is_gaussian
+from ucb.optim.groups import Group
 from ucb.optim.importance import RateScale
 
 On = Literal["mu", "rho", "both"]
@@ -26,8 +26,10 @@ class UCB(PerWeightOptimizer):
     Make it from ``param_groups(net)``. ``scale`` says how sigma and mu become a rate and ``on`` which of mu and rho it
     slows down; the paper's choice, and the default, is mu alone. The scale is relative to the base rate: a task's end
     replaces it. ``cumulative=True`` multiplies it into the last one, as Algorithm 2 reads literally; since sigma is
-    small, little can be learnt then after the second task.
+    small, little can be learnt then after the second task. ``rho_lr`` is rho's own base rate, if it has one.
     """
+
+    settings: tuple[str, ...] = ("scale", "on", "cumulative")
 
     def __init__(
         self,
@@ -47,13 +49,13 @@ class UCB(PerWeightOptimizer):
         self.scale = RateScale() if scale is None else scale
         self.on, self.cumulative = on, cumulative
         rho_rate = 1.0 if rho_lr is None else not_negative("rho_lr", rho_lr) / lr
-        super().__init__(groups, {"lr": lr, "momentum": momentum, "rho_rate": rho_rate, "name": "", "layer": ""})
+        super().__init__(groups, {"lr": lr, "momentum": momentum, "rho_rate": rho_rate})
 
     def update(self, group: Group) -> None:
         """Move mu and rho of a Gaussian group, or ordinary parameters, against their gradients."""
         for i, parameter in enumerate(group["params"]):
             if parameter.grad is not None:
-                is_rho = is_gaussian(group) and i == 1
+                is_rho = group["is_gaussian"] and i == 1
                 lr = group["lr"] * (group["rho_rate"] if is_rho else 1.0)
                 self.descend(parameter, self._direction(parameter, group["momentum"]), lr)
 
@@ -73,15 +75,13 @@ class UCB(PerWeightOptimizer):
 
         Velocities of the finished task are dropped. Groups that are added later, a new head, start at the base rate.
         """
-        scales = {group["name"]: self.scales_for(group) for group in self.param_groups if is_gaussian(group)}
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                self.state[parameter].pop("velocity", None)
-            if is_gaussian(group):
-                mu, rho = group["params"]
-                for parameter, chosen in ((mu, self.on != "rho"), (rho, self.on != "mu")):
-                    if chosen:
-                        self._set_scale(parameter, scales[group["name"]])
+        groups = self.gaussian_groups()
+        for group, scale in zip(groups, [self.scales_for(group) for group in groups], strict=True):
+            for parameter, part in zip(group["params"], ("mu", "rho"), strict=True):
+                if self.on in (part, "both"):
+                    self._set_scale(parameter, scale)
+        for state in self.state.values():
+            state.pop("velocity", None)
 
     def scales_for(self, group: Group) -> Tensor:
         """Return the factor on the rate of every weight of a group, from its present mu and sigma."""

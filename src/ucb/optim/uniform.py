@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.checks import positive
-from ucb.optim.groups import Group, is_gaussian
+from ucb.optim.groups import Group
 from ucb.optim.ucb import UCB
 
 
@@ -20,6 +20,8 @@ class UniformLR(UCB):
     with ``constant``, every weight of the net at that one fraction of the base rate.
     """
 
+    settings = (*UCB.settings, "constant")
+
     def __init__(self, groups: Iterable[Group], lr: float = 0.01, *, constant: float | None = None, **ucb: Any) -> None:
         self.constant = None if constant is None else positive("constant", constant)
         super().__init__(groups, lr, **ucb)
@@ -28,6 +30,6 @@ class UniformLR(UCB):
         """Return one number for the whole layer."""
         if self.constant is not None:
             return torch.full_like(group["params"][0], self.constant)
-        layer = [g for g in self.param_groups if is_gaussian(g) and g["layer"] == group["layer"]]
+        layer = [g for g in self.gaussian_groups() if g["layer"] == group["layer"]]
         scales = torch.cat([super(UniformLR, self).scales_for(g).flatten() for g in layer])
         return torch.full_like(group["params"][0], float(scales.mean()))

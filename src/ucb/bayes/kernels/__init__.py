@@ -6,7 +6,8 @@ Both forms draw from the same distribution but not the same numbers: a run is re
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 
@@ -68,7 +69,7 @@ def add_mixture_score(w: Tensor, grad: Tensor, k: float, b: float, c: float, fac
     # Below -60, or where c * sigmoid() is nothing beside k, subnormal numbers would only make the work slow.
     smallest = min(-60.0, math.log(1e-9 * k / c)) if c < 0 else -60.0
     totals, odds_at_0 = [], w.new_tensor(b)
-    for piece, out in zip(_pieces(w), _pieces(grad), strict=True):
+    for piece, out in _pieces(w, grad):
         odds = torch.addcmul(odds_at_0, piece, piece, value=c).clamp_min_(smallest)
         # softplus(x) = -log sigmoid(-x) takes half the time, where sigmoid() does not underflow
         totals.append(F.softplus(odds).sum() if b > LARGEST_ODDS else -odds.neg().sigmoid_().log_().sum())
@@ -84,12 +85,14 @@ def sum_squares(x: Tensor) -> Tensor:
 
 def sum_log(x: Tensor) -> Tensor:
     """Return the sum of log x without a second tensor of its size."""
-    return torch.stack([piece.log().sum() for piece in _pieces(x)]).sum()
+    return torch.stack([piece.log().sum() for (piece,) in _pieces(x)]).sum()
 
 
-def _pieces(x: Tensor) -> tuple[Tensor, ...]:
-    """Cut a tensor for a CPU's cache; a GPU prefers it whole."""
-    return torch.split(x.view(-1), x.numel() if x.is_cuda else PIECE)
+def _pieces(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+    """Cut tensors of one shape for a CPU's cache; a GPU prefers them whole, and scattered memory cannot be cut."""
+    if any(t.is_cuda or not t.is_contiguous() for t in tensors):
+        return [tensors]
+    return zip(*(torch.split(t.view(-1), PIECE) for t in tensors), strict=True)
 
 
 def _fits(*tensors: Tensor) -> bool:
@@ -109,3 +112,7 @@ def _in_parallel(size: int, work: Callable[[int, int], float]) -> list[float]:
 @cache
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="ucb-kernel")
+
+
+if hasattr(os, "register_at_fork"):  # threads do not survive a fork
+    os.register_at_fork(after_in_child=_pool.cache_clear)

@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -33,14 +34,15 @@ def status() -> str:
 def _load() -> tuple[ctypes.CDLL | None, str]:
     if os.environ.get("UCB_KERNELS", "on") == "off":
         return None, "PyTorch (UCB_KERNELS=off)"
-    compiler = shutil.which(os.environ.get("CC", "cc"))
-    if compiler is None:
-        return None, "PyTorch (no C compiler was found)"
+    compiler = shlex.split(os.environ.get("CC", "")) or ["cc"]
+    name = " ".join(compiler)
+    if shutil.which(compiler[0]) is None:
+        return None, f"PyTorch (no C compiler: {name} was not found)"
     try:
-        path = _compiled(compiler)
-        loaded = ctypes.CDLL(str(path))
-    except (OSError, subprocess.SubprocessError) as error:
-        return None, f"PyTorch ({compiler} could not build the kernels: {error})"
+        loaded = ctypes.CDLL(str(_compiled(compiler)))
+    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        said = getattr(error, "stderr", None) or str(error)
+        return None, f"PyTorch ({name} could not build the kernels: {str(said).strip()})"
     floats, size = ctypes.c_void_p, ctypes.c_int64
     loaded.ucb_draw.argtypes = [floats] * 4 + [size, size, ctypes.c_uint64]
     loaded.ucb_accumulate.argtypes = [floats] * 4 + [size, size]
@@ -48,12 +50,12 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     for function in (loaded.ucb_draw, loaded.ucb_accumulate):
         function.restype = None
     loaded.ucb_mixture.restype = ctypes.c_double
-    return loaded, f"compiled by {compiler}"
+    return loaded, f"compiled by {name}"
 
 
-def _compiled(compiler: str) -> Path:
+def _compiled(compiler: list[str]) -> Path:
     """Return the library's path, building it if this machine, compiler and source have not met before."""
-    parts = (SOURCE.read_text(), *FLAGS, compiler, platform.machine(), _processor())
+    parts = (SOURCE.read_text(), *FLAGS, *compiler, platform.machine(), _processor())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ucb"
     target = folder / f"kernels-{key}.so"
@@ -61,8 +63,8 @@ def _compiled(compiler: str) -> Path:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             built = Path(scratch) / "kernels.so"
-            command = [compiler, *FLAGS, str(SOURCE), "-o", str(built), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, timeout=120)
+            command = [*compiler, *FLAGS, str(SOURCE), "-o", str(built), "-lm"]
+            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
             built.replace(target)  # another process may do the same at this moment; either result is whole
     return target
 

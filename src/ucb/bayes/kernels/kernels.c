@@ -110,7 +110,7 @@ double ucb_mixture(const float *restrict w, float *restrict grad, int64_t begin,
         for (int64_t i = start; i < stop; i++) {
             float square = w[i] * w[i], odds = exp_moderate(b + c * square);
             part += k * square + log_positive(1.0f + odds);
-            grad[i] += 2.0f * factor * w[i] * (k + c * odds / (1.0f + odds));
+            grad[i] += 2.0f * factor * w[i] * (k + c * (odds / (1.0f + odds)));
         }
         total += part;
     }

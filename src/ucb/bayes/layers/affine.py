@@ -10,9 +10,6 @@ from ucb.bayes.layers.base import BayesLayer, Weights
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
 
-SMALLEST_VARIANCE = 1e-20
-"""Keeps the gradient of a square root finite where a row of zeros meets a layer without bias."""
-
 
 class _Affine(BayesLayer):
     """y = W x + b: what Linear and the convolutions have in common."""
@@ -24,23 +21,22 @@ class _Affine(BayesLayer):
         super().__init__(weight=weight, bias=bias)
 
     def perturb(self, x: Tensor, p: Pass) -> Tensor:
-        """Flipout (Wen et al. 2018): one perturbation of the weights, flipped by random signs in every row.
+        """Flipout (Wen et al. 2018): a perturbation of the weights, flipped by random signs in every row.
 
         Row r sees W_r = mu + (sigma * eps) * (out_r in_r^T). Since eps is symmetric, W_r is distributed as q(w)
         exactly, and rows are uncorrelated; the signs can stand outside the product, so it stays one operation.
         """
         weight, bias = self._claim(p)
         rows = p.rows * p.samples
-        eps = p.noise(tuple(weight.mu.shape), weight.mu)
-        shift = weight.sigma * eps
         mean = self.transform(x, {"weight": weight.mean, **({} if bias is None else {"bias": bias.mean})})
-        own = p.expand(x)
-        flipped = own * self._per_channel(p.signs((rows, self._channels(x)), x), x)
-        noise = self.transform(flipped, {"weight": shift})
+        flipped = p.expand(x) * self._per_channel(p.signs((rows, self._channels(x)), x), x)
+        # Every sample has a perturbation of its own: samples that shared one would not average out.
+        shape = (p.samples, *weight.mu.shape) if p.samples > 1 else tuple(weight.mu.shape)
+        shift = {"weight": weight.sigma * p.noise(shape, weight.mu)}
+        noise = self.transform_stacked(flipped, shift, p) if p.samples > 1 else self.transform(flipped, shift)
         noise = noise * self._per_channel(p.signs((rows, weight.mu.shape[0]), x), noise)
         if bias is not None:
-            eps_bias = p.noise((rows, *bias.mu.shape), bias.mu)
-            noise = noise + self._per_channel(bias.sigma * eps_bias, noise)
+            noise = noise + self._per_channel(bias.sigma * p.noise((rows, *bias.mu.shape), bias.mu), noise)
         return p.expand(mean) + noise
 
     def _claim(self, p: Pass) -> tuple[Gaussian, Gaussian | None]:
@@ -95,12 +91,20 @@ class BayesLinear(_Affine):
             return super().perturb(x, p)
         weight, bias = self._claim(p)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
-        variance = F.linear(x.square(), weight.sigma.square(), None if bias is None else bias.sigma.square())
-        spread = variance.clamp_min(SMALLEST_VARIANCE).sqrt()
+        spread = self._output_spread(x, weight, bias).to(mean.dtype)
         if p.is_expanded(x):
             return torch.addcmul(mean, spread, p.noise(tuple(mean.shape), mean))
         noise = p.noise((p.rows, p.samples, mean.shape[1]), mean)
         return torch.addcmul(mean.unsqueeze(1), spread.unsqueeze(1), noise).flatten(0, 1)
+
+    def _output_spread(self, x: Tensor, weight: Gaussian, bias: Gaussian | None) -> Tensor:
+        """Return the standard deviation of the output, in the weights' own precision: squares underflow early."""
+        with torch.autocast(x.device.type, enabled=False):
+            squares = x.to(weight.mu.dtype).square()
+            variance = F.linear(squares, weight.sigma.square(), None if bias is None else bias.sigma.square())
+        # The gradient of a square root is infinite at 0, where there is neither noise nor anything to learn.
+        some = variance > 0
+        return variance.where(some, 1).sqrt() * some
 
     def extra_repr(self) -> str:
         """Say the sizes."""

@@ -107,7 +107,8 @@ class BayesBatchNorm(_Norm):
         together = p.samples if p.samples > 1 and p.is_expanded(x) else 1
         channels = x.shape[1]
         by_sample = x.reshape(x.shape[0] // together, together * channels, *x.shape[2:])
-        mean, variance = by_sample.new_zeros(2, by_sample.shape[1]).unbind()
+        dtype = x.dtype if self.running_mean is None else self.running_mean.dtype
+        mean, variance = by_sample.new_zeros(2, by_sample.shape[1], dtype=dtype).unbind()
         # With momentum 1 the two buffers are overwritten by this batch's statistics.
         out = F.batch_norm(by_sample, mean, variance, training=True, momentum=1.0, eps=self.eps)
         if self.training:
@@ -122,5 +123,5 @@ class BayesBatchNorm(_Norm):
         for mean, variance in zip(means, variances, strict=True):
             self.num_batches_tracked += 1
             step = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
-            self.running_mean.lerp_(mean.to(self.running_mean.dtype), step)
-            self.running_var.lerp_(variance.to(self.running_var.dtype), step)
+            self.running_mean.lerp_(mean, step)
+            self.running_var.lerp_(variance, step)

@@ -1,0 +1,71 @@
+"""Running a net under weight samples."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ucb.bayes.checks import count, one_of
+from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, run
+from ucb.bayes.travel import forget, way_to_travel
+
+
+def forward(
+    net: nn.Module,
+    x: Tensor,
+    samples: int = 1,
+    estimator: Estimator = "weights",
+    *,
+    stack: bool | None = None,
+    generator: torch.Generator | None = None,
+) -> Tensor:
+    """Run ``x`` through ``net`` under ``samples`` weight samples; the result is [samples, batch, ...].
+
+    The first axis of ``x`` is the batch. ``stack`` sends all samples through together (more memory, fewer and larger
+    operations) or one after the other. By default they go together on a GPU and for ``local`` and ``flipout``, where
+    they share the first layer's work.
+    """
+    outputs = [walk(net, x, p) for p in plan(x, samples, estimator, stack, generator)]
+    return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
+
+
+def mean_forward(net: nn.Module, x: Tensor) -> Tensor:
+    """Run ``x`` through ``net`` with every weight at its mean."""
+    return run(net, x, MEAN)[0]
+
+
+def plan(
+    x: Tensor,
+    samples: int,
+    estimator: Estimator,
+    stack: bool | None = None,
+    generator: torch.Generator | None = None,
+) -> list[Pass]:
+    """Return the passes that bring ``x`` through a net under ``samples`` samples: one for all, or one each."""
+    count("samples", samples)
+    one_of("estimator", estimator, ESTIMATORS)
+    if stack is None:
+        stack = estimator != "weights" or x.is_cuda
+    together = samples if stack else 1
+    return [Pass(estimator, x.shape[0], together, generator) for _ in range(samples // together)]
+
+
+def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
+    """Run ``x`` through ``net`` under the pass ``p``, in the way that the net allows."""
+    try:
+        return _walk(net, x, p)
+    except RuntimeError:
+        if not forget(net):
+            raise
+        p.perturbed.clear()
+        return _walk(net, x, p)  # the net may have changed since it was tried
+
+
+def _walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
+    way = way_to_travel(net, x, p)
+    if way != "alone":
+        return run(net, x, p, shared=way == "shared")
+    alone = [Pass(p.estimator, p.rows, 1, p.generator) for _ in range(p.samples)]
+    outputs = torch.cat([run(net, x, q) for q in alone])
+    p.drawn = {g: torch.stack([q.drawn[g] for q in alone]) for g in alone[0].drawn}
+    return outputs
