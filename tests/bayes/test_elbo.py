@@ -123,8 +123,8 @@ class SameNoise:
         return torch.randn(shape, generator=generator)
 
     def sample(self, gaussian, shape=(), generator=None):
-        assert shape == ()
-        return gaussian.mean + gaussian.sigma * self(gaussian.mu.shape)
+        draws = [gaussian.mean + gaussian.sigma * self(gaussian.mu.shape) for _ in range(math.prod(shape))]
+        return torch.stack(draws).reshape(*shape, *gaussian.mu.shape)
 
     def draw(self, mean, sigma, eps, w, generator):
         eps.copy_(self(mean.shape))

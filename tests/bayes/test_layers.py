@@ -56,10 +56,8 @@ def test_samples_that_travel_together_equal_the_ordinary_layer_each(case, mode, 
     getattr(layer, mode)()
     p = Pass("weights", ROWS, SAMPLES)
     together = run(layer, x, p, shared=not expanded)
-    samples = p.samples_drawn()
-    names = dict(gaussians(layer))
     for s in range(SAMPLES):
-        alone = plain_output(plain, {name: samples[s][g] for name, g in names.items()}, x)
+        alone = plain_output(plain, {name: p.all_drawn(g)[s] for name, g in gaussians(layer)}, x)
         torch.testing.assert_close(together[s], alone)
     for name, buffer in plain.named_buffers():  # running statistics moved as if the samples had come one by one
         torch.testing.assert_close(layer.get_buffer(name), buffer)

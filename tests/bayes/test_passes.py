@@ -70,7 +70,9 @@ def loop_and_stack(net, x, samples=5):
     """The same weight samples, sent together and one by one."""
     p = Pass("weights", len(x), samples)
     together = walk(net, x, p)
-    alone = [walk(net, x, Pass("weights", len(x), drawn=drawn))[0] for drawn in p.samples_drawn()]
+    alone = [
+        walk(net, x, Pass("weights", len(x), drawn={g: p.all_drawn(g)[s] for g in p.drawn}))[0] for s in range(samples)
+    ]
     return together, torch.stack(alone)
 
 

@@ -68,7 +68,7 @@ class ELBO:
         nll = torch.stack([self._nll(net, x, y, p) for p in passes]).mean()
         if self.temperature == 0:
             return self._terms(nll, None)
-        drawn = [sample for p in passes for sample in p.samples_drawn()]
+        drawn = {g: torch.cat([p.all_drawn(g) for p in passes]) for g in passes[0].drawn}
         kl = kl_divergence(net, self.prior, self.prior_samples, drawn=drawn, generator=self.generator)
         return self._terms(nll, kl)
 

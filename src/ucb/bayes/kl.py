@@ -5,7 +5,7 @@ E_q[log q] is known in closed form, so only the prior may need samples; a Gaussi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Mapping, Sized
 
 import torch
 from torch import Tensor, nn
@@ -25,25 +25,38 @@ def kl_divergence(
     prior: Prior,
     samples: int = 1,
     *,
-    drawn: Sequence[Mapping[Gaussian, Tensor]] = (),
+    drawn: Mapping[Gaussian, Tensor] | None = None,
     generator: torch.Generator | None = None,
 ) -> Tensor:
     """Return KL(q || p), summed over the weights that are learning and not pruned.
 
-    A prior without a closed form is averaged over ``samples`` weight samples: those ``drawn`` already, and new ones
-    where they do not suffice.
+    A prior without a closed form is averaged over ``samples`` weight samples: those ``drawn`` already, [count, ...] for
+    each weight tensor, and new ones where they do not suffice.
     """
     count("samples", samples)
     tensors = learning(net)
     refuse_empty(tensors)
     total = torch.zeros((), device=tensors[0][1].mu.device)
     for name, gaussian in tensors:
-        elements = _kl_elements(
-            gaussian, prior.of(name), samples, [d[gaussian] for d in drawn if gaussian in d], generator
-        )
-        part = elements.sum() if gaussian.keep is None else elements.where(gaussian.keep, 0).sum()
-        total = total + part
+        sigma, keep = gaussian.sigma, gaussian.keep
+        if keep is not None:
+            sigma = sigma.where(keep, 1)  # a pruned weight has no spread; its element is dropped below
+        if prior.of(name).is_closed:
+            log_p = prior.of(name).expected_log_prob(gaussian.mean, sigma)
+        else:
+            known = None if drawn is None else drawn.get(gaussian)
+            log_p = prior.of(name).log_prob(_exactly(samples, known, gaussian, generator)).mean(0)
+        elements = expected_log_q(sigma) - log_p
+        total = total + (elements.sum() if keep is None else elements.where(keep, 0).sum())
     return total
+
+
+def _exactly(samples: int, known: Tensor | None, gaussian: Gaussian, generator: torch.Generator | None) -> Tensor:
+    """Return [samples, ...] weight samples, known ones first."""
+    if known is None:
+        return gaussian.sample((samples,), generator)
+    missing = samples - len(known)
+    return known[:samples] if missing <= 0 else torch.cat([known, gaussian.sample((missing,), generator)])
 
 
 def learning(net: nn.Module) -> list[tuple[str, Gaussian]]:
@@ -55,17 +68,3 @@ def refuse_empty(tensors: Sized) -> None:
     """Refuse a net whose KL term would be empty."""
     if not len(tensors):
         raise ValueError("no Gaussian weight of the net is learning, so there is no KL term: see to_bayesian()")
-
-
-def _kl_elements(
-    gaussian: Gaussian, prior: Prior, samples: int, drawn: list[Tensor], generator: torch.Generator | None
-) -> Tensor:
-    sigma = gaussian.sigma
-    if gaussian.keep is not None:
-        sigma = sigma.where(gaussian.keep, 1)  # a pruned weight has no spread; its element is dropped by the caller
-    if prior.is_closed:
-        return expected_log_q(sigma) - prior.expected_log_prob(gaussian.mean, sigma)
-    taken = list(drawn[:samples])
-    taken += [gaussian.sample((), generator) for _ in range(samples - len(taken))]
-    log_p = torch.stack([prior.log_prob(w) for w in taken]).mean(0) if samples > 1 else prior.log_prob(taken[0])
-    return expected_log_q(sigma) - log_p

@@ -45,11 +45,9 @@ class Pass:
             self.drawn[gaussian] = gaussian.sample(shape, self.generator)
         return self.drawn[gaussian]
 
-    def samples_drawn(self) -> list[dict[Gaussian, Tensor]]:
-        """Return the weights that were drawn, sample by sample."""
-        if self.samples == 1:
-            return [self.drawn]
-        return [{g: w[s] for g, w in self.drawn.items()} for s in range(self.samples)]
+    def all_drawn(self, gaussian: Gaussian) -> Tensor:
+        """Return the weights that were drawn, [S, ...] for one sample too."""
+        return self.drawn[gaussian] if self.samples > 1 else self.drawn[gaussian].unsqueeze(0)
 
     def noise(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Draw standard normal noise."""
