@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -184,8 +185,9 @@ def peak_memory() -> float:
     return max(itertools.accumulate(changes)) / (2 * 4 * (784 * 1200 + 1200 + 1200 * 10 + 10))
 
 
-def table(times: dict[str, list[float]]) -> str:
-    medians = {name: statistics.median(values) for name, values in times.items()}
+def table(ms: dict[str, list[float]]) -> str:
+    """Return medians and ratios as a Markdown table."""
+    medians = {name: statistics.median(values) for name, values in ms.items()}
     peers = {"blitz": "blitz-bayesian-pytorch 0.2.8, mixture prior", "torchbnn": "torchbnn 1.2, Gaussian prior"}
     lines = ["| one step | ms | of blitz | of torchbnn |", "| --- | --- | --- | --- |"]
     for name, median in medians.items():
@@ -194,19 +196,38 @@ def table(times: dict[str, list[float]]) -> str:
     return "\n".join(lines)
 
 
+def summary(result: dict[str, Any]) -> str:
+    """Return all that a run of this benchmark says, as Markdown."""
+    return (
+        f"{table(result['ms'])}\n\n"
+        f"Kernels: {result['kernels']}. Machine: {result['machine']}.\n"
+        f"Peak memory of `weights`: {result['memory']:.2f} times mu and rho."
+    )
+
+
+def machine() -> str:
+    """Say what this ran on."""
+    cpuinfo = Path("/proc/cpuinfo")
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
+    return f"{model}, one thread, Python {platform.python_version()}, torch {torch.__version__}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeats", type=int, default=25)
     parser.add_argument("--out", type=Path, help="write the figures here as JSON")
     args = parser.parse_args()
-    times = measure(args.repeats)
-    memory = peak_memory()
-    print(table(times))
-    machine = f"{platform.machine()}, Python {platform.python_version()}, torch {torch.__version__}"
-    print(f"\nkernels: {kernels.status()}; {machine}")
-    print(f"peak memory of `weights`: {memory:.2f} times mu and rho")
+    result = {
+        "ms": measure(args.repeats),
+        "memory": peak_memory(),
+        "kernels": kernels.status(),
+        "machine": machine(),
+    }
+    print(summary(result))
     if args.out:
-        args.out.write_text(json.dumps({"ms": times, "memory": memory, "kernels": kernels.status()}, indent=1))
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,41 @@
+"""Documents say what the result files and the code say."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+
+def test_figures_in_the_performance_page_come_from_result_files():
+    sys.path.insert(0, str(ROOT / "benchmarks"))
+    try:
+        import write_docs
+    finally:
+        sys.path.pop(0)
+    text = write_docs.DOCUMENT.read_text()
+    assert text.count("| one step |") == 2
+    assert write_docs.written(text) == text
+
+
+def python_blocks():
+    for name in ("README.md", "CONTRIBUTING.md", "docs/core.md"):
+        for number, block in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)):
+            yield pytest.param(block, id=f"{name}-{number}")
+
+
+@pytest.mark.parametrize("block", list(python_blocks()))
+def test_examples_in_documents_run(block):
+    subprocess.run([sys.executable, "-W", "error", "-c", block], check=True, timeout=300)
+
+
+def test_imports_point_inwards():
+    """bayes knows nothing of optim or metrics; optim and metrics know bayes alone."""
+    allowed = {"bayes": {"bayes"}, "optim": {"bayes", "optim"}, "metrics": {"bayes", "metrics"}}
+    for room, may_know in allowed.items():
+        for path in (ROOT / "src" / "ucb" / room).rglob("*.py"):
+            known = set(re.findall(r"^\s*from ucb\.(\w+)", path.read_text(), re.MULTILINE))
+            assert known <= may_know, f"{path} imports {known - may_know}"
