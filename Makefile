@@ -49,7 +49,7 @@ wheel: $(VENV)/.test-installed ## build the wheel and import it from a clean env
 	$(PYTHON) -m venv .venv-wheel
 	.venv-wheel/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt dist/ucb-*.whl
 	cd dist && ../.venv-wheel/bin/python -m ucb --version
-	cd dist && ../.venv-wheel/bin/python -c 'from ucb.bayes import kernels; import ucb.metrics, ucb.optim; print(kernels.status())'
+	cd dist && ../.venv-wheel/bin/python -c 'from ucb.bayes import kernels; from ucb.stream import load_mnist; print(kernels.status(), len(load_mnist().x_train))'
 	rm -rf .venv-wheel
 
 bench: $(VENV)/.bench-installed ## one training step beside other libraries, as in docs/performance.md

@@ -1,6 +1,8 @@
 import pytest
 import torch
 
+torch.set_num_threads(1)  # the tensors here are small, and threads that wait for each other are slower than one
+
 
 @pytest.fixture(autouse=True)
 def _seeded():

@@ -1,5 +1,6 @@
 """What a run is judged by."""
 
 from ucb.metrics.calibration import brier, ece, nll
+from ucb.metrics.continual import AccuracyMatrix
 
-__all__ = ["brier", "ece", "nll"]
+__all__ = ["AccuracyMatrix", "brier", "ece", "nll"]

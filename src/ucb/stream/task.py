@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 import torch
@@ -21,17 +21,27 @@ class Preparation:
     mean: tuple[float, ...] = (0.0,)
     std: tuple[float, ...] = (1.0,)
     permutation: Tensor | None = None
+    _constants: dict[torch.device, tuple[Tensor, Tensor, Tensor | None]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return float inputs; floating-point data is taken as it is, but for the permutation."""
+        mean, std, permutation = self._on(x.device)
         if not x.is_floating_point():
             shape = (-1, *[1] * (x.dim() - 2))
-            mean = torch.tensor(self.mean, device=x.device).view(shape)
-            std = torch.tensor(self.std, device=x.device).view(shape)
-            x = (x.float() / 255 - mean) / std
-        if self.permutation is not None:
-            x = x.flatten(1)[:, self.permutation.to(x.device)].view_as(x)
+            x = (x.float() / 255 - mean.view(shape)) / std.view(shape)
+        if permutation is not None:
+            x = x.flatten(1)[:, permutation].view_as(x)
         return x
+
+    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Return mean, std and permutation on ``device``; they go there once: a copy a batch would hold up a GPU."""
+        if device not in self._constants:
+            permutation = None if self.permutation is None else self.permutation.to(device)
+            made = torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device), permutation
+            self._constants[device] = made
+        return self._constants[device]
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,19 @@
+"""The one training loop, its schedule, checkpoints and results."""
+
+from ucb.engine.events import Epoch, Observer
+from ucb.engine.job import Job, resume, start
+from ucb.engine.plateau import Schedule
+from ucb.engine.run import DivergedError, InterruptedRunError, Run, Training
+
+__all__ = [
+    "DivergedError",
+    "Epoch",
+    "InterruptedRunError",
+    "Job",
+    "Observer",
+    "Run",
+    "Schedule",
+    "Training",
+    "resume",
+    "start",
+]

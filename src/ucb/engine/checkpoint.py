@@ -1,0 +1,94 @@
+"""Checkpoints that survive anything: a kill inside a write, a full disk, a flipped bit.
+
+A checkpoint is one safetensors file whose name carries the hash of its content. It is written beside, flushed to disk
+and renamed; the one before stays until the new one is whole. So whatever happens, some valid checkpoint is there, and
+an invalid one is known by its name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+import safetensors.torch
+
+from ucb.engine.state import State, flatten, unflatten
+
+FORMAT = 1
+_NAME = re.compile(r"checkpoint-(\d{6})-([0-9a-f]{16})\.safetensors")
+
+
+class Found(NamedTuple):
+    """A checkpoint that was read, and the damaged ones that were passed over."""
+
+    state: State
+    path: Path
+    damaged: list[Path]
+
+
+def save(folder: Path, state: State) -> Path:
+    """Write a new checkpoint into ``folder``; keep the last one beside it and remove what is older."""
+    tree, tensors = flatten(state)
+    packed = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
+    data = safetensors.torch.save(packed, {"format": str(FORMAT), "state": json.dumps(tree)})
+    before = _listed(folder)
+    number = before[-1][0] + 1 if before else 1
+    path = folder / f"checkpoint-{number:06d}-{_digest(data)}.safetensors"
+    write_atomically(path, data)
+    for _, old in before[:-1]:
+        old.unlink(missing_ok=True)
+    return path
+
+
+def load(folder: Path) -> Found | None:
+    """Return the newest checkpoint that is whole, or None where there is none."""
+    damaged: list[Path] = []
+    for _, path in reversed(_listed(folder)):
+        data = path.read_bytes()
+        if _NAME.fullmatch(path.name)[2] == _digest(data):  # type: ignore[index]
+            return Found(_unpacked(data), path, damaged)
+        damaged.append(path)
+    if damaged:
+        names = ", ".join(path.name for path in damaged)
+        raise OSError(f"every checkpoint in {folder} is damaged: {names}")
+    return None
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put ``data`` at ``path`` whole or not at all, and let it reach the disk before anything else happens."""
+    scratch = path.with_name(path.name + ".part")
+    try:
+        with scratch.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        scratch.replace(path)
+    except OSError:
+        scratch.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)  # the new name, too, must be on the disk
+    finally:
+        os.close(folder)
+
+
+def _unpacked(data: bytes) -> State:
+    length = int.from_bytes(data[:8], "little")
+    header = json.loads(data[8 : 8 + length])["__metadata__"]
+    if header["format"] != str(FORMAT):
+        raise ValueError(f"the checkpoint has format {header['format']}, and this version reads format {FORMAT}")
+    return unflatten(json.loads(header["state"]), safetensors.torch.load(data))
+
+
+def _listed(folder: Path) -> list[tuple[int, Path]]:
+    found = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    return sorted(found)
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]

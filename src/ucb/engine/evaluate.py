@@ -1,0 +1,57 @@
+"""What a learner knows of the tasks it has seen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ucb.bayes.predict import from_logits
+from ucb.methods import Asked, Method
+from ucb.metrics import ece, nll
+from ucb.seeds import generator_for
+from ucb.stream.task import Stream
+
+ROWS = 1024
+"""How many examples are judged at a time."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How well one task is known: accuracies in percent, and calibration."""
+
+    accuracy: float
+    mean_weight_accuracy: float
+    ece: float
+    nll: float
+
+
+def judge(method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object) -> Judgement:
+    """Judge task ``index`` on its test data, with class probabilities averaged over ``samples`` weight samples.
+
+    Where the task is known, only its own outputs count; where it is hidden, all do, and the learner is not told.
+    """
+    task, outputs, known = stream.tasks[index], stream.outputs_of(index), stream.scenario.task_known
+    asked = Asked(index if stream.scenario.heads == "many" else 0, index if known else None)
+    generator = generator_for("evaluate", seed, index, device=device)
+
+    def probabilities(x: Tensor, count: int) -> Tensor:
+        logits = method.logits(x, asked, count, generator)
+        if known:
+            logits = logits[..., outputs.start : outputs.stop]
+        return from_logits(logits).probabilities
+
+    sampled, mean, truth = [], [], []
+    for x, y in task.test.batches(torch.arange(len(task.test)), ROWS, device):
+        inputs = task.prepare(x)
+        sampled.append(probabilities(inputs, samples))
+        mean.append(probabilities(inputs, 0).argmax(1))
+        truth.append(y if known else y + outputs.start)
+    p, target = torch.cat(sampled), torch.cat(truth)
+    return Judgement(
+        100 * float((p.argmax(1) == target).double().mean()),
+        100 * float((torch.cat(mean) == target).double().mean()),
+        float(ece(p, target)),
+        float(nll(p, target)),
+    )

@@ -1,0 +1,110 @@
+"""What a run leaves behind: ``result.json``."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import sys
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+import ucb
+from ucb.bayes import gaussians, kernels
+from ucb.engine.run import Run
+from ucb.methods import Method
+from ucb.methods.bayesian import BayesianMethod
+
+
+def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
+    """Return everything that was measured, with all it takes to repeat it."""
+    matrix, stream = run.matrix, run.stream
+    hidden = not stream.scenario.task_known
+    last = run.judgements[-1]
+    return {
+        "benchmark": stream.name,
+        "method": run.method.name,
+        "seed": run.seed,
+        "tasks": [task.name for task in stream.tasks],
+        "accuracy_matrix": matrix.after,
+        "acc": matrix.acc,
+        "bwt": matrix.bwt,
+        "bwt_n1": matrix.bwt_n1,
+        "generalised_acc": matrix.acc if hidden else None,
+        "forgetting": matrix.forgetting,
+        "forward_transfer": matrix.forward_transfer,
+        "learning_acc": matrix.learning,
+        "mean_weight_acc": [judgement.mean_weight_accuracy for judgement in last],
+        "ece": [judgement.ece for judgement in last],
+        "nll": [judgement.nll for judgement in last],
+        "epochs": run.at.epochs_used,
+        "sigma": sigma_movement(run.method) if isinstance(run.method, BayesianMethod) else None,
+        "weights": weight_count(run.method),
+        "stored_values": stored_values(run.method.state_dict()),
+        "config": config,
+        "versions": versions(),
+        "device": device_name(run.device),
+        "seconds": run.at.seconds,
+        "task_seconds": run.at.task_seconds,
+        "peak_memory_bytes": peak_memory(run.device),
+    }
+
+
+def sigma_movement(method: BayesianMethod) -> dict[str, dict[str, float | None]]:
+    """Return, for each weight tensor, how far sigma moved from its start.
+
+    The ratio of end to start at three percentiles; how much log sigma varies at the end; and the correlation of the
+    two, where the start varied: near 1, the "uncertainty" would be nothing but the first random numbers.
+    """
+    found = {}
+    for name, gaussian in gaussians(method.net):
+        start, end = method.start[name].flatten().double(), gaussian.sigma.detach().flatten().double()
+        ratio = (end / start).sort().values
+        varies = float(start.std()) > 1e-6 * float(start.mean()) if start.numel() > 1 else False
+        found[name] = {
+            **{f"ratio_p{p}": float(ratio[round(p / 100 * (len(ratio) - 1))]) for p in (1, 50, 99)},
+            "std_log_sigma": float(end.log().std()) if end.numel() > 1 else 0.0,
+            "correlation_with_start": float(torch.corrcoef(torch.stack([start, end]))[0, 1]) if varies else None,
+        }
+    return found
+
+
+def weight_count(method: Method) -> int:
+    """Count the net's weights: a Gaussian one counts once."""
+    values = sum(p.numel() for p in method.net.parameters())
+    return values - sum(g.mu.numel() for _, g in gaussians(method.net))
+
+
+def stored_values(state: Any) -> int:
+    """Count the numbers that a method must keep between tasks, random states aside."""
+    if isinstance(state, Tensor):
+        return state.numel() if state.dtype != torch.uint8 else 0
+    if isinstance(state, dict):
+        return sum(stored_values(value) for key, value in state.items() if key not in ("generator", "start"))
+    return sum(stored_values(value) for value in state) if isinstance(state, list | tuple) else 0
+
+
+def versions() -> dict[str, str]:
+    """Return what a figure may depend on beside the code."""
+    return {
+        "ucb": ucb.__version__,
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "kernels": kernels.status(),
+    }
+
+
+def device_name(device: torch.device) -> str:
+    """Return the name of the device."""
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+
+
+def peak_memory(device: torch.device) -> int:
+    """Return the most memory that this process, or its GPU, has held."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

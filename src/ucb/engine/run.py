@@ -1,0 +1,235 @@
+"""The one training loop, for every method, Bayesian or not.
+
+A run's position is task, epoch and batch. Data orders follow from the seed and the position; noise, schedule, weights
+and figures are in the checkpoint: so a run that was killed at any moment goes on to the same result, to the last bit.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ucb.bayes import checks
+from ucb.engine import checkpoint
+from ucb.engine.evaluate import Judgement, judge
+from ucb.engine.events import Epoch, Observer
+from ucb.engine.plateau import Plateau, Schedule
+from ucb.methods import Method, TaskInfo
+from ucb.metrics import AccuracyMatrix
+from ucb.seeds import generator_for
+from ucb.stream.task import Stream, Task
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a run trains and is judged, whatever the method."""
+
+    schedule: Schedule = field(default_factory=Schedule)
+    batch_size: int = 64
+    eval_samples: int = 10
+    checkpoint_every: int = 1000
+    """Steps between checkpoints inside a task."""
+
+    def __post_init__(self) -> None:
+        checks.count("batch_size", self.batch_size)
+        checks.count("eval_samples", self.eval_samples)
+        checks.count("checkpoint_every", self.checkpoint_every)
+
+
+class InterruptedRunError(RuntimeError):
+    """The run was asked to stop; its state is saved."""
+
+
+class DivergedError(RuntimeError):
+    """The loss became NaN or infinite, or grew beyond all reason."""
+
+
+@dataclass
+class Progress:
+    """Where a run stands, and what it has found so far."""
+
+    task: int = 0
+    epoch: int = 0
+    batch: int = 0
+    steps: int = 0
+    losses: list[float] = field(default_factory=list)
+    """NLL of the present epoch's batches so far: their sum, and how many."""
+    rate: float = math.nan
+    plateau_best: float = math.inf
+    plateau_waited: int = 0
+    seconds: float = 0.0
+    task_seconds: list[float] = field(default_factory=list)
+    rows: list[list[list[float]]] = field(default_factory=list)
+    """After each task, the judgement of all tasks so far, as numbers."""
+    before: list[float] = field(default_factory=list)
+    at_start: list[float] = field(default_factory=list)
+    epochs_used: list[int] = field(default_factory=list)
+
+
+class Run:
+    """Learns a stream with a method, from the start or from a checkpoint in ``folder``."""
+
+    def __init__(
+        self,
+        stream: Stream,
+        method: Method,
+        training: Training,
+        *,
+        seed: int,
+        device: torch.device,
+        folder: Path | None = None,
+        observer: Observer | None = None,
+    ) -> None:
+        self.stream, self.method, self.training = stream, method, training
+        self.seed, self.device, self.folder = seed, device, folder
+        self.observer = Observer() if observer is None else observer
+        self.at = Progress()
+        self.best: dict[str, Any] | None = None
+        self.stopping = False
+        """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
+        self._clock = time.monotonic()
+
+    def resume(self) -> bool:
+        """Go to where the newest whole checkpoint is; say whether there was one."""
+        found = None if self.folder is None else checkpoint.load(self.folder)
+        if found is None:
+            return False
+        for path in found.damaged:
+            self.observer.noted(f"{path.name} is damaged; the one before it is used")
+        state = found.state
+        self.method.load_state_dict(state["method"])
+        self.best = state["best"]
+        self.at = Progress(**state["progress"])
+        torch.set_rng_state(state["rng"])
+        return True
+
+    def save(self) -> None:
+        """Write a checkpoint, if the run has a folder."""
+        if self.folder is None:
+            return
+        self._tick()
+        state = {
+            "method": self.method.state_dict(),
+            "best": self.best,
+            "progress": dataclasses.asdict(self.at),
+            "rng": torch.get_rng_state(),
+        }
+        checkpoint.save(self.folder, state)
+
+    def learn(self) -> None:
+        """Learn all tasks that are left."""
+        self._clock = time.monotonic()
+        if not self.at.at_start:
+            self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
+        while self.at.task < len(self.stream):
+            self._learn_task()
+
+    @property
+    def judgements(self) -> list[list[Judgement]]:
+        """The judgement of all tasks so far, after each task."""
+        return [[Judgement(*numbers) for numbers in row] for row in self.at.rows]
+
+    @property
+    def matrix(self) -> AccuracyMatrix:
+        """The accuracy matrix so far."""
+        rows = [[judgement.accuracy for judgement in row] for row in self.judgements]
+        return AccuracyMatrix(rows, list(self.at.before), list(self.at.at_start))
+
+    def _learn_task(self) -> None:
+        at, task = self.at, self.stream.tasks[self.at.task]
+        if self._is_new():
+            self._begin(task)
+        self.observer.task_began(at.task, task.name)
+        plateau = Plateau(self.training.schedule, at.rate, at.plateau_best, at.plateau_waited, at.epoch)
+        while not plateau.is_over:
+            self.method.set_rate(plateau.rate)
+            self._learn_epoch(task)
+            loss = self._validation_loss(task)
+            seconds = self._tick()
+            mean_loss = at.losses[0] / at.losses[1]
+            self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
+            if plateau.judge(loss):
+                self.best = copy.deepcopy(self.method.state_dict())
+            at.epoch, at.batch, at.losses = plateau.epochs, 0, []
+            at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
+        self._end(task)
+
+    def _is_new(self) -> bool:
+        return math.isnan(self.at.rate)
+
+    def _begin(self, task: Task) -> None:
+        at = self.at
+        at.before.append(self._judge(at.task).accuracy)
+        head = at.task if self.stream.scenario.heads == "many" else 0
+        self.method.begin_task(TaskInfo(at.task, len(task.train), head, self.stream.outputs_of(at.task)))
+        at.rate, at.plateau_best, at.plateau_waited = self.method.settings.lr, math.inf, 0
+
+    def _learn_epoch(self, task: Task) -> None:
+        at, size = self.at, self.training.batch_size
+        order = torch.randperm(len(task.train), generator=generator_for("order", self.seed, at.task, at.epoch))
+        batches = math.ceil(len(order) / size)
+        at.losses = at.losses or [0.0, 0.0]
+        offset = self.stream.outputs_of(at.task).start
+        for x, y in task.train.batches(order[at.batch * size :], size, self.device):
+            loss = self.method.learn(task.prepare(x), y + offset)
+            at.batch, at.steps = at.batch + 1, at.steps + 1
+            self._guard(loss)
+            self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)
+            if self.stopping or (at.steps % self.training.checkpoint_every == 0 and at.batch < batches):
+                self.save()
+            if self.stopping:
+                raise InterruptedRunError(f"stopped in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}")
+
+    def _guard(self, loss: Tensor) -> None:
+        """Stop at a loss that leads nowhere. The last checkpoint stays."""
+        at, value = self.at, float(loss)
+        at.losses[0] += value
+        at.losses[1] += 1
+        if not math.isfinite(value) or value > 1e6:
+            raise DivergedError(
+                f"the loss became {value:g} in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}: "
+                f"try a smaller rate (lr is {self.method.settings.lr:g}) or clip the gradient (clip=10)"
+            )
+
+    def _validation_loss(self, task: Task) -> float:
+        offset, size = self.stream.outputs_of(self.at.task).start, 1024
+        total = 0.0
+        for x, y in task.validation.batches(torch.arange(len(task.validation)), size, self.device):
+            total += float(self.method.loss(task.prepare(x), y + offset)) * len(y)
+        return total / len(task.validation)
+
+    def _end(self, task: Task) -> None:
+        at = self.at
+        if self.best is not None:
+            generator = self.method.generator.get_state()
+            self.method.load_state_dict(self.best)
+            self.method.generator.set_state(generator)  # noise is never drawn twice
+        self.method.end_task()
+        self.best = None
+        row = [self._judge(i) for i in range(at.task + 1)]
+        at.rows.append([list(dataclasses.astuple(judgement)) for judgement in row])
+        at.epochs_used.append(at.epoch)
+        self._tick()
+        at.task_seconds.append(at.seconds - sum(at.task_seconds))
+        at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
+        self.save()
+        self.observer.task_ended(at.task - 1, row)
+
+    def _judge(self, index: int) -> Judgement:
+        samples = self.training.eval_samples
+        return judge(self.method, self.stream, index, samples, self.device, (self.seed, self.at.task))
+
+    def _tick(self) -> float:
+        """Add the time since the last tick to the run's; return it."""
+        now = time.monotonic()
+        elapsed, self._clock = now - self._clock, now
+        self.at.seconds += elapsed
+        return elapsed

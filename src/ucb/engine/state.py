@@ -1,0 +1,54 @@
+"""Nested state (dicts and lists of tensors, numbers and words) as flat tensors and JSON, and back, exactly.
+
+Nothing is pickled: a file that came from somebody else can run no code.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+State = Any
+"""A tree of dicts (with str or int keys), lists, tuples, tensors, numbers, words, truth values and None."""
+
+
+def flatten(state: State) -> tuple[State, dict[str, Tensor]]:
+    """Return a JSON tree that refers to tensors by name, and the tensors."""
+    tensors: dict[str, Tensor] = {}
+    return _to_json(state, "", tensors), tensors
+
+
+def unflatten(tree: State, tensors: dict[str, Tensor]) -> State:
+    """Undo ``flatten``."""
+    if isinstance(tree, list):
+        return [unflatten(value, tensors) for value in tree]
+    if not isinstance(tree, dict):
+        return tree
+    (kind, value), *rest = tree.items()
+    assert not rest
+    if kind == "tensor":
+        return tensors[value]
+    if kind == "number":  # what JSON has no word for: infinity and NaN
+        return float(value)
+    if kind == "tuple":
+        return tuple(unflatten(v, tensors) for v in value)
+    return {(key if is_word else int(key)): unflatten(v, tensors) for key, is_word, v in value}
+
+
+def _to_json(state: State, name: str, tensors: dict[str, Tensor]) -> State:
+    if isinstance(state, Tensor):
+        tensors[name] = state.detach()
+        return {"tensor": name}
+    if isinstance(state, dict):
+        return {"dict": [[str(k), isinstance(k, str), _to_json(v, f"{name}/{k}", tensors)] for k, v in state.items()]}
+    if isinstance(state, tuple):
+        return {"tuple": [_to_json(v, f"{name}/{i}", tensors) for i, v in enumerate(state)]}
+    if isinstance(state, list):
+        return [_to_json(v, f"{name}/{i}", tensors) for i, v in enumerate(state)]
+    if isinstance(state, float) and not torch.isfinite(torch.tensor(state)):
+        return {"number": repr(state)}
+    if state is None or isinstance(state, bool | int | float | str):
+        return state
+    raise TypeError(f"a state cannot hold a {type(state).__name__} (at {name or 'its root'})")

@@ -1,0 +1,133 @@
+"""What the methods share that learn a Bayesian twin with the ELBO: their optimisers and the end of a task differ."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ucb.bayes import ELBO, Estimator, ScaleMixture, checks, forward, gaussians, mean_forward, to_bayesian
+from ucb.methods.base import Asked, Method, Settings, TaskInfo
+from ucb.nets import HeadedNet
+from ucb.optim import param_groups
+from ucb.optim.base import PerWeightOptimizer
+from ucb.optim.groups import Group
+
+
+@dataclass(frozen=True)
+class BayesianSettings(Settings):
+    """What every Bayesian method can be set to. The prior is the paper's: pi, and -log of its two spreads."""
+
+    spread: float = 0.5
+    """Sigma at the start, relative to each layer's weights."""
+    temperature: float = 0.01
+    samples: int = 10
+    prior_samples: int = 1
+    estimator: Estimator = "local"
+    pi: float = 0.25
+    log_sigma_1: float = 0.0
+    log_sigma_2: float = 6.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive("spread", self.spread)
+        checks.not_negative("temperature", self.temperature)
+
+    def objective(self, size: int, generator: torch.Generator) -> ELBO:
+        """Return the ELBO of a task."""
+        return ELBO(
+            size,
+            ScaleMixture(self.pi, math.exp(-self.log_sigma_1), math.exp(-self.log_sigma_2)),
+            temperature=self.temperature,
+            samples=self.samples,
+            prior_samples=self.prior_samples,
+            estimator=self.estimator,
+            generator=generator,
+        )
+
+
+class BayesianMethod(Method):
+    """Learns a Bayesian twin. With several heads, each joins the optimiser when its task begins and rests after it."""
+
+    settings_type = BayesianSettings
+    settings: BayesianSettings
+
+    def __init__(self, net: HeadedNet, settings: BayesianSettings, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        twin = to_bayesian(net, settings.spread)
+        assert isinstance(twin, HeadedNet)
+        self.net = twin
+        self.start = {name: g.sigma.detach().clone() for name, g in gaussians(twin)}
+        """Sigma before anything was learnt: every run reports how far it moved."""
+        self.net.heads.requires_grad_(False)
+        self.optimizer = self.make_optimizer(param_groups(self.net.trunk, "trunk."))
+        self.objective = settings.objective(1, generator)
+
+    @abstractmethod
+    def make_optimizer(self, groups: list[Group]) -> PerWeightOptimizer:
+        """Return the optimiser of the trunk's weights; heads join it later."""
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Let the task's head learn, at the base rate, and the others rest."""
+        self.resume_task(task)
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.settings.lr
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Give the optimiser the heads of all tasks so far."""
+        super().resume_task(task)
+        self.objective = dataclasses.replace(self.objective, size=task.size, likelihood=self.nll)
+        known = {group["name"] for group in self.optimizer.param_groups}
+        for index in range(task.head + 1):
+            for group in param_groups(self.net.heads[index], f"heads.{index}."):
+                if group["name"] not in known:
+                    self.net.heads[index].requires_grad_(True)
+                    self.optimizer.add_param_group(group)
+            self.net.heads[index].requires_grad_(index == task.head)
+
+    def learn(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step on the ELBO."""
+        self.net.train()
+        self.optimizer.zero_grad()
+        terms = self.objective.backward(self.net, x, y)
+        self.clip_gradients()
+        self.optimizer.step()
+        return terms.nll
+
+    def set_rate(self, lr: float) -> None:
+        """Set the base rate of every weight; each keeps its own scale."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+    @torch.no_grad()
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL under the mean weights."""
+        self.net.eval()
+        return self.nll(mean_forward(self.net, x), y)
+
+    @torch.no_grad()
+    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+        """Return logits under weight samples, or under the mean weights."""
+        self.net.eval()
+        current, self.net.current = self.net.current, asked.head
+        try:
+            if samples == 0:
+                return mean_forward(self.net, x).unsqueeze(0)
+            return forward(self.net, x, samples, generator=generator)
+        finally:
+            self.net.current = current
+
+    def state_dict(self) -> dict[str, Any]:
+        """Add the optimiser and the first spread to what every method remembers."""
+        return {**super().state_dict(), "optimizer": self.optimizer.state_dict(), "start": self.start}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken."""
+        super().load_state_dict(state)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.start = state["start"]

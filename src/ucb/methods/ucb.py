@@ -1,0 +1,57 @@
+"""UCB (Ebrahimi et al., ICLR 2020): after a task, a weight's learning rate is its uncertainty times the base rate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ucb.methods.base import method
+from ucb.methods.bayesian import BayesianMethod, BayesianSettings
+from ucb.optim import UCB, Importance, RateScale
+from ucb.optim.groups import Group
+from ucb.optim.ucb import On
+
+
+@dataclass(frozen=True)
+class UCBSettings(BayesianSettings):
+    """How sigma becomes a rate: see :class:`ucb.optim.UCB`."""
+
+    momentum: float = 0.0
+    rho_lr: float = 0.0
+    """Rho's own base rate; 0 takes mu's."""
+    importance: Importance = "certainty"
+    gain: float = 1.0
+    cap: float = 1.0
+    """The largest factor on a rate; 0 lifts it."""
+    on: On = "mu"
+    cumulative: bool = False
+
+    def rate_scale(self) -> RateScale:
+        """Return the rule from uncertainty to rate."""
+        return RateScale(self.importance, self.gain, self.cap or None)
+
+
+@method
+class UCBMethod(BayesianMethod):
+    """The paper's method with learning-rate regularisation."""
+
+    name = "ucb"
+    summary = "each weight's rate follows its uncertainty (ICLR 2020)"
+    settings_type = UCBSettings
+    settings: UCBSettings
+
+    def make_optimizer(self, groups: list[Group]) -> UCB:
+        """Return UCB's optimiser."""
+        s = self.settings
+        return UCB(
+            groups,
+            s.lr,
+            momentum=s.momentum,
+            rho_lr=s.rho_lr or None,
+            scale=s.rate_scale(),
+            on=s.on,
+            cumulative=s.cumulative,
+        )
+
+    def end_task(self) -> None:
+        """Let certain weights learn slowly from now on."""
+        self.optimizer.consolidate()

@@ -1,0 +1,52 @@
+"""UCB-NG: UCB whose uncertainty follows the curvature of the data, by natural-gradient variational inference."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from ucb.methods.base import TaskInfo, method
+from ucb.methods.bayesian import BayesianMethod, BayesianSettings
+from ucb.optim import UCBNG
+from ucb.optim.groups import Group
+
+
+@dataclass(frozen=True)
+class UCBNGSettings(BayesianSettings):
+    """See :class:`ucb.optim.UCBNG`; the prior's spread is sigma's start."""
+
+    spread: float = 0.1
+    temperature: float = 0.05
+    beta: float = 1e-3
+    power: float = 1.0
+    pull: bool = False
+
+
+@method
+class UCBNGMethod(BayesianMethod):
+    """The optimiser holds prior and temperature; the objective is the likelihood alone."""
+
+    name = "ucb-ng"
+    summary = "UCB with sigma learnt from curvature (natural gradients)"
+    settings_type = UCBNGSettings
+    settings: UCBNGSettings
+
+    def make_optimizer(self, groups: list[Group]) -> UCBNG:
+        """Return the natural-gradient optimiser."""
+        s = self.settings
+        return UCBNG(groups, 1, s.lr, temperature=s.temperature, beta=s.beta, power=s.power, pull=s.pull)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Tell the optimiser the task's size."""
+        super().begin_task(task)
+        assert isinstance(self.optimizer, UCBNG)
+        self.optimizer.begin(task.size)
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Leave the prior to the optimiser."""
+        super().resume_task(task)
+        self.objective = dataclasses.replace(self.objective, temperature=0.0)
+
+    def end_task(self) -> None:
+        """Let the task's curvature join what is known."""
+        self.optimizer.consolidate()

@@ -1,0 +1,32 @@
+"""Small runs for the tests."""
+
+import torch
+
+from tests.streams import tiny_stream
+from ucb.engine import Run, Schedule, Training
+from ucb.engine.settings import with_values
+from ucb.methods import known_methods
+from ucb.nets import mlp
+from ucb.seeds import derived_seed, generator_for
+
+
+def small_run(name, folder=None, stream=None, seed=0, observer=None, epochs=2, checkpoint_every=3, **settings):
+    """A method on a tiny stream; the same arguments give the same run."""
+    stream = tiny_stream() if stream is None else stream
+    kind = known_methods()[name]
+    torch.manual_seed(derived_seed("weights", seed))
+    net = mlp((8,), stream.head_sizes, [16])
+    method = kind(net, with_values(kind.settings_type(), settings), generator_for("noise", seed))
+    training = Training(
+        Schedule(epochs=epochs, patience=1), batch_size=32, eval_samples=3, checkpoint_every=checkpoint_every
+    )
+    return Run(stream, method, training, seed=seed, device=torch.device("cpu"), folder=folder, observer=observer)
+
+
+def figures(run):
+    """Everything a run has found, times aside."""
+    return run.at.rows, run.at.before, run.at.at_start, run.at.epochs_used, run.at.steps
+
+
+def weights(run):
+    return {name: value.clone() for name, value in run.method.net.state_dict().items()}

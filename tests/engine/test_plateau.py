@@ -1,0 +1,35 @@
+import pytest
+
+from ucb.engine.plateau import Plateau, Schedule
+
+
+def test_the_rate_drops_after_patience_and_training_ends_below_the_least_rate():
+    plateau = Plateau(Schedule(epochs=100, patience=2, factor=0.3, least_rate=0.05), rate=1.0)
+    losses = [3, 2, 2.5, 2.5, 1.9, 2, 2, 2, 2, 2, 2]
+    rates = []
+    for loss in losses:
+        if plateau.is_over:
+            break
+        plateau.judge(loss)
+        rates.append(plateau.rate)
+    assert rates == pytest.approx([1, 1, 1, 0.3, 0.3, 0.3, 0.09, 0.09, 0.027])
+    assert plateau.best == 1.9
+
+
+def test_only_a_better_loss_is_the_best():
+    plateau = Plateau(Schedule(), 1.0)
+    assert [plateau.judge(loss) for loss in (2, 2, 1, float("nan"), 0.5)] == [True, False, True, False, True]
+
+
+def test_epochs_are_capped():
+    plateau = Plateau(Schedule(epochs=3), 1.0)
+    for loss in (3, 2, 1):
+        assert not plateau.is_over
+        plateau.judge(loss)
+    assert plateau.is_over
+
+
+@pytest.mark.parametrize("options", [{"epochs": 0}, {"patience": 0}, {"factor": 1.0}, {"least_rate": 0}])
+def test_bad_schedules_are_refused(options):
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Schedule(**options)

@@ -1,0 +1,210 @@
+"""What every method must do, whichever it is."""
+
+import math
+
+import pytest
+import torch
+
+from tests.engine.runs import figures, small_run, weights
+from tests.streams import tiny_stream
+from ucb.engine import DivergedError, Observer
+from ucb.methods import Asked, TaskHiddenError, TaskInfo, known_methods
+from ucb.stream import Examples, Scenario, Stream, Task
+
+METHODS = list(known_methods())
+SCENARIOS = {
+    "several heads": Scenario(),
+    "one head, task known": Scenario("one"),
+    "one head, task hidden": Scenario("one", task_known=False),
+    "shared outputs": Scenario("one", task_known=False, shared_outputs=True),
+}
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_it_learns_three_tiny_tasks(name, scenario):
+    run = small_run(name, stream=tiny_stream(scenario=SCENARIOS[scenario]), epochs=6, lr=0.3)
+    run.learn()
+    assert len(run.matrix.after) == 3
+    assert run.matrix.after[0][0] > 85
+    if SCENARIOS[scenario].heads == "many":
+        assert run.matrix.learning > 75  # right after learning, well above chance
+    assert all(math.isfinite(value) for row in run.at.rows for judged in row for value in judged)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_same_seed_gives_the_same_result_and_another_does_not(name):
+    runs = [small_run(name, seed=seed) for seed in (0, 0, 1)]
+    for run in runs:
+        run.learn()
+    first, again, other = runs
+    assert figures(first) == figures(again)
+    assert all(torch.equal(a, b) for a, b in zip(weights(first).values(), weights(again).values(), strict=True))
+    assert figures(first) != figures(other)
+
+
+class StopAt(Observer):
+    """Raises when a certain number of batches has been learnt."""
+
+    def __init__(self, batches):
+        self.left = batches
+
+    def batch_learnt(self, task, epoch, batch, batches):
+        self.left -= 1
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("moment", [1, 7, 8, 16, 17, 20, 33, 47])
+def test_going_on_from_a_checkpoint_equals_never_having_stopped(name, moment, tmp_path):
+    """The run is cut somewhere and a fresh one goes on from the last checkpoint, which was some steps earlier."""
+    whole = small_run(name)
+    whole.learn()
+    cut = small_run(name, tmp_path, observer=StopAt(moment))
+    with pytest.raises(KeyboardInterrupt):
+        cut.learn()
+    fresh = small_run(name, tmp_path)
+    torch.manual_seed(123)  # whatever the process did before must not matter
+    assert fresh.resume() == (moment >= 3)
+    fresh.learn()
+    assert figures(fresh) == figures(whole)
+    for key, value in weights(whole).items():
+        assert torch.equal(weights(fresh)[key], value), key
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_state_is_all_there_is(name):
+    """A fresh method with the state of a trained one answers and learns on exactly like it."""
+    run, fresh = small_run(name), small_run(name, seed=5)
+    run.learn()
+    fresh.method.load_state_dict(run.method.state_dict())
+    x, y = torch.randn(40, 8), torch.randint(2, (40,))
+    for method in (run.method, fresh.method):
+        method.begin_task(TaskInfo(2, 40, 2, range(2)))
+    for _ in range(3):
+        assert torch.equal(run.method.learn(x, y), fresh.method.learn(x, y))
+    answers = [m.logits(x, Asked(1, 1), 4, torch.Generator().manual_seed(0)) for m in (run.method, fresh.method)]
+    assert torch.equal(*answers)
+
+
+class Sealed(Examples):
+    """Examples that can be made unreadable."""
+
+    def __init__(self, inner):
+        self.inner, self.sealed = inner, False
+
+    def __len__(self):
+        return len(self.inner)
+
+    def batches(self, *args):
+        assert not self.sealed, "data of an old task was read again"
+        return self.inner.batches(*args)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_data_of_old_tasks_is_never_touched_again(name):
+    tiny = tiny_stream()
+    tasks = tuple(Task(t.name, t.classes, Sealed(t.train), Sealed(t.validation), t.test, t.prepare) for t in tiny.tasks)
+
+    class Seal(Observer):
+        def task_ended(self, task, row):
+            tasks[task].train.sealed = tasks[task].validation.sealed = True
+
+    small_run(name, stream=Stream("sealed", tasks), observer=Seal()).learn()
+    assert all(task.train.sealed for task in tasks)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_a_loss_that_diverges_stops_the_run_and_the_last_good_state_stays(name, tmp_path):
+    run = small_run(name, tmp_path)
+    run.learn()
+    good = weights(run)
+    bad = small_run(name, folder=tmp_path)
+    bad.resume()
+    bad.at.task, bad.at.losses = 2, [0.0, 0.0]
+    bad.method.begin_task(TaskInfo(2, 8, 2, range(2)))
+    loss = bad.method.learn(torch.full((8, 8), math.nan), torch.zeros(8, dtype=torch.long))
+    with pytest.raises(DivergedError, match=r"task 3, epoch 1, batch 0.*smaller rate"):
+        bad._guard(loss)
+    again = small_run(name, tmp_path)
+    again.resume()
+    assert all(torch.equal(good[key], value) for key, value in weights(again).items())
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_rate_drops_in_every_task_and_no_parameter_leaves(name):
+    """Defects D5 and D6: in the first task, too, and for means, spreads and heads alike."""
+    run = small_run(name)
+    for task in range(2):
+        run.method.begin_task(TaskInfo(task, 100, task, range(2)))
+        run.method.set_rate(0.3)
+        groups = run.method.optimizer.param_groups
+        assert all(group["lr"] == 0.3 for group in groups)
+        optimised = {id(p) for group in groups for p in group["params"]}
+        active = [*run.method.net.trunk.parameters(), *run.method.net.heads[task].parameters()]
+        assert all(id(p) in optimised for p in active)
+        run.method.end_task()
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_head_of_a_later_task_learns_at_the_base_rate(name):
+    """Defect D4: untrained heads. One step moves the new head by lr times its gradient."""
+    run = small_run(name, lr=0.25)
+    x, y = torch.randn(40, 8), torch.randint(2, (40,))
+    for task in range(3):
+        run.method.begin_task(TaskInfo(task, 40, task, range(2)))
+        head = next(p for n, p in run.method.net.heads[task].named_parameters() if n.endswith(("bias", "bias.mu")))
+        before = head.detach().clone()
+        run.method.learn(x, y)
+        torch.testing.assert_close(before - head, 0.25 * head.grad)
+        assert head.grad.abs().sum() > 0
+        for other in range(3):
+            if other != task:
+                assert all(p.grad is None for p in run.method.net.heads[other].parameters())
+        run.method.end_task()
+
+
+def test_splits_orders_and_first_weights_are_the_same_for_all_methods():
+    seen = {}
+    for name in METHODS:
+        run = small_run(name)
+        first = {}
+        for key, value in run.method.net.state_dict().items():
+            if not key.endswith(("rho", "keep")):
+                first[key.replace("posterior.", "").removesuffix(".mu")] = value.clone()
+        batches, learn = [], run.method.learn
+
+        def watched(x, y, batches=batches, learn=learn):
+            batches.append((x.clone(), y.clone()))
+            return learn(x, y)
+
+        run.method.learn = watched
+        run.learn()
+        seen[name] = first, batches
+    reference_weights, reference_batches = seen["ord-ft"]
+    for first, batches in seen.values():
+        assert first.keys() == reference_weights.keys()
+        assert all(torch.equal(first[key], value) for key, value in reference_weights.items())
+        epoch = len(reference_batches) // 6
+        for (x, y), (a, b) in zip(batches[:epoch], reference_batches[:epoch], strict=True):
+            assert torch.equal(x, a)
+            assert torch.equal(y, b)
+
+
+def test_a_hidden_task_cannot_be_asked_for():
+    asked = []
+
+    run = small_run("ord-ft", stream=tiny_stream(scenario=Scenario("one", task_known=False)))
+    logits = run.method.logits
+
+    def curious(x, question, samples, generator):
+        with pytest.raises(TaskHiddenError, match="hides the task"):
+            _ = question.index
+        asked.append(question.head)
+        return logits(x, question, samples, generator)
+
+    run.method.logits = curious
+    run.learn()
+    assert set(asked) == {0}
+    assert Asked(0, 3).index == 3
