@@ -66,8 +66,8 @@ def main() -> None:
             recipe = {
                 "training": {"epochs": args.final_epochs},
                 "settings": best["settings"],
-                "found": f"best of {len(ranked)} by accuracy on held-out data of the first two tasks, {args.epochs} epochs "
-                f"a task, seed 0: {best['validation_acc']:.3f} (worst {ranked[-1]['validation_acc']:.3f})",
+                "found": f"best of {len(ranked)} by accuracy on held-out data of the first two tasks, seed 0, "
+                f"{args.epochs} epochs a task: {best['validation_acc']:.3f} (worst {ranked[-1]['validation_acc']:.3f})",
                 "grid": GRIDS[method],
             }
             folder = args.out / args.benchmark
