@@ -19,13 +19,13 @@ from ucb.engine import Job, job
 from ucb.stream import Stream, benchmark
 
 RECIPES = Path(__file__).parent.parent / "src" / "ucb" / "recipes"
-UCB_GRID = {"lr": [0.03, 0.1, 0.3], "temperature": [0.001, 0.01, 0.1], "spread": [0.1, 0.5]}
+BAYESIAN_GRID = {"lr": [0.1, 0.3, 0.5], "temperature": [0.001, 0.01], "spread": [0.5, 1.0]}
 GRIDS: dict[str, dict[str, list[float]]] = {
-    "ucb": {**UCB_GRID, "gain": [1.0, 5.0]},
-    "uniform-lr": {**UCB_GRID, "gain": [1.0, 5.0]},
-    "bbb-ft": UCB_GRID,
-    "ucb-ng": {"lr": [0.03, 0.1, 0.3], "temperature": [0.01, 0.05, 0.2], "power": [1.0, 2.0]},
-    "ord-ft": {"lr": [0.01, 0.03, 0.1, 0.3]},
+    "ucb": {**BAYESIAN_GRID, "gain": [5.0, 20.0, 50.0]},
+    "uniform-lr": {**BAYESIAN_GRID, "gain": [5.0, 20.0, 50.0]},
+    "bbb-ft": BAYESIAN_GRID,
+    "ucb-ng": {"lr": [0.1, 0.3, 0.5], "temperature": [0.01, 0.05], "power": [1.0, 2.0]},
+    "ord-ft": {"lr": [0.03, 0.1, 0.3, 0.5]},
 }
 
 

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
+from typing import Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from ucb.engine import Epoch, Observer
 from ucb.engine.evaluate import Judgement
+
+ROOMY, SNUG = 76, 58
+"""From these many columns on there is room for a bar, and for the accuracy."""
 
 
 def line_of(epoch: Epoch) -> str:
@@ -28,6 +32,13 @@ class Lines(Observer):
 
     def __init__(self, console: Console, log: Path) -> None:
         self.console, self.log = console, log
+
+    def __enter__(self) -> Self:
+        """Get ready to show; plain lines need nothing."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Leave the terminal as it was."""
 
     def epoch_ended(self, epoch: Epoch) -> None:
         """Print the epoch."""
@@ -53,25 +64,62 @@ class Lines(Observer):
 
 
 class Live(Lines):
-    """Shows a bar for the present task, with the loss of the last epoch and the time left."""
+    """Shows a bar for the whole run, with the last epoch's loss, the accuracy so far and the time left at most."""
 
     def __init__(self, console: Console, log: Path, tasks: int, epochs: int) -> None:
         super().__init__(console, log)
         self.tasks, self.epochs = tasks, epochs
-        columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn(), TimeRemainingColumn())
-        self.progress = Progress(*columns, TextColumn("{task.fields[said]}"), console=console)
-        self.bar = self.progress.add_task("", said="")
+        self.loss = self.accuracy = ""
+        self.moving = False
+        self.progress = Progress(*_columns(console.width), console=console, transient=True)
+        self.bar = self.progress.add_task("getting ready", total=None, loss="", accuracy="", left="")
+
+    def __enter__(self) -> Self:
+        """Start the display."""
+        self.progress.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Take the display away: the lines above it stay."""
+        self.progress.stop()
 
     def task_began(self, task: int, name: str) -> None:
-        """Start the bar anew."""
-        self.progress.reset(self.bar, description=f"task {task + 1}/{self.tasks} {name}", said="")
+        """Forget the last task's loss."""
+        self.loss = ""
+        self._describe(task, 0)
 
     def batch_learnt(self, task: int, epoch: int, batch: int, batches: int) -> None:
         """Move the bar."""
-        self.progress.update(self.bar, total=self.epochs * batches, completed=epoch * batches + batch)
+        done = task * self.epochs + epoch + batch / batches
+        if not self.moving:  # after a resume it starts in the middle, and what was done before took no time now
+            self.progress.reset(self.bar, total=self.tasks * self.epochs, completed=done)  # type: ignore[arg-type]
+            self.moving = True
+        self.progress.update(self.bar, completed=done)
+        if batch == 1:
+            self._describe(task, epoch)
 
     def epoch_ended(self, epoch: Epoch) -> None:
-        """Show the epoch beside the bar."""
+        """Show the epoch's loss."""
         self.keep(line_of(epoch))
-        said = f"epoch {epoch.epoch + 1}/{self.epochs} loss {epoch.loss:.3f} validation {epoch.validation_loss:.3f}"
-        self.progress.update(self.bar, said=said)
+        self.loss = f"loss {epoch.loss:.3f}"
+        self._describe(epoch.task, epoch.epoch)
+
+    def task_ended(self, task: int, row: list[Judgement]) -> None:
+        """Print the accuracies above the bar, and their mean beside it."""
+        super().task_ended(task, row)
+        self.accuracy = f"accuracy {sum(judgement.accuracy for judgement in row) / len(row):.2f}"
+        self._describe(task, self.epochs - 1)
+
+    def _describe(self, task: int, epoch: int) -> None:
+        where = f"task {task + 1}/{self.tasks} epoch {epoch + 1}/{self.epochs}"
+        self.progress.update(self.bar, description=where, loss=self.loss, accuracy=self.accuracy, left="left")
+
+
+def _columns(width: int) -> list[ProgressColumn]:
+    """Return what the display shows: in a narrow terminal the bar goes first, then the accuracy."""
+    where, loss, accuracy, left = (
+        TextColumn(f"{{task.{field}}}") for field in ("description", "fields[loss]", "fields[accuracy]", "fields[left]")
+    )
+    if width >= ROOMY:
+        return [where, BarColumn(bar_width=16), loss, accuracy, TimeRemainingColumn(), left]
+    return [where, loss, *([accuracy] if width >= SNUG else []), TimeRemainingColumn()]

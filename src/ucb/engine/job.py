@@ -15,13 +15,15 @@ from typing import Any
 
 import torch
 
+import ucb
+from ucb.bayes import checks
 from ucb.engine import checkpoint
 from ucb.engine.events import Observer
 from ucb.engine.plateau import Schedule
 from ucb.engine.report import result_of
 from ucb.engine.run import Run, Training
-from ucb.engine.settings import nearest, with_values
-from ucb.methods import known_methods
+from ucb.engine.settings import kinds_of, nearest, typed, with_values
+from ucb.methods import Method, known_methods
 from ucb.nets import mlp
 from ucb.seeds import derived_seed, generator_for
 from ucb.stream import benchmark
@@ -43,16 +45,26 @@ class Job:
     settings: dict[str, Any] = field(default_factory=dict)
     device: str = "cpu"
 
+    def __post_init__(self) -> None:
+        kinds = {"benchmark": str, "method": str, "device": str, "training": dict, "settings": dict}
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
+        checks.count("seed", self.seed, least=0)
+        if self.tasks is not None:
+            checks.count("tasks", self.tasks)
+        if not isinstance(self.hidden, list | tuple):
+            raise TypeError(f"hidden must be a list of whole numbers, not {self.hidden!r}")
+        for units in self.hidden:
+            checks.count("hidden", units)
+
     def run(self, folder: Path | None = None, observer: Observer | None = None) -> Run:
         """Return the run that this job describes; nothing has been learnt yet."""
-        methods = known_methods()
-        if self.method not in methods:
-            raise ValueError(f"there is no method {self.method!r}: {nearest(self.method, methods)}")
-        kind = methods[self.method]
+        kind = method_named(self.method)
         settings = with_values(kind.settings_type(), self.settings)
         training = _training(self.training)
+        device = device_named(self.device)
         stream = benchmark(self.benchmark, self.seed, tasks=self.tasks, single_head=self.single_head)
-        device = torch.device(self.device)
         first = next(iter(stream.tasks[0].test.batches(torch.arange(1), 1, torch.device("cpu"))))[0]
         with torch.random.fork_rng():
             torch.manual_seed(derived_seed("weights", self.seed))  # the same for every method
@@ -62,15 +74,38 @@ class Job:
         return Run(stream, method, training, seed=self.seed, device=device, folder=folder, observer=observer)
 
 
-TRAINING_NAMES = {f.name for kind in (Schedule, Training) for f in dataclasses.fields(kind)} - {"schedule"}
-"""What ``Job.training`` may hold; everything else is a setting of the method."""
+TRAINING_KINDS = {n: k for n, k in (kinds_of(Schedule) | kinds_of(Training)).items() if n != "schedule"}
+"""What ``Job.training`` may hold, and its types; everything else is a setting of the method."""
 
 
 def _training(values: dict[str, Any]) -> Training:
-    names = {f.name for f in dataclasses.fields(Schedule)}
-    schedule = with_values(Schedule(), {k: v for k, v in values.items() if k in names})
-    rest = with_values(Training(), {k: v for k, v in values.items() if k not in names})
-    return dataclasses.replace(rest, schedule=schedule)
+    known, names = typed(values, TRAINING_KINDS, "training has no setting"), kinds_of(Schedule)
+    schedule = Schedule(**{name: value for name, value in known.items() if name in names})
+    return Training(schedule, **{name: value for name, value in known.items() if name not in names})
+
+
+def method_named(name: str) -> type[Method]:
+    """Return the method of that name; for a wrong one the nearest right ones are offered."""
+    methods = known_methods()
+    if name not in methods:
+        raise ValueError(f"there is no method {name!r}: {nearest(name, methods)}")
+    return methods[name]
+
+
+def device_named(name: str) -> torch.device:
+    """Return the device of that name, if this machine has it."""
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu, cuda or cuda:N, not {name!r}")
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if count == 0:
+        raise ValueError(f"device {name} is not here: PyTorch finds no CUDA GPU on this machine; use cpu")
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ValueError(f"device {name} is not here: the GPUs of this machine are cuda:0 to cuda:{count - 1}")
+    return device
 
 
 def start(job: Job, folder: Path, observer: Observer | None = None) -> dict[str, Any]:
@@ -81,7 +116,10 @@ def start(job: Job, folder: Path, observer: Observer | None = None) -> dict[str,
         what = "holds a run already: resume it" if (folder / CONFIG).exists() else "holds something else: clear it"
         raise FileExistsError(f"{folder} {what}, or choose another folder")
     run = job.run(folder, observer)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the folder {folder} cannot be made: {error.strerror}") from None
     with _alone_in(folder):
         config = json.dumps(dataclasses.asdict(job), indent=1)
         checkpoint.write_atomically(folder / CONFIG, config.encode())
@@ -90,14 +128,37 @@ def start(job: Job, folder: Path, observer: Observer | None = None) -> dict[str,
 
 def resume(folder: Path, observer: Observer | None = None) -> dict[str, Any]:
     """Go on with the job in ``folder``; if it is done, return its result."""
-    if not (folder / CONFIG).is_file():
-        raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")
+    job = job_in(folder)
     with _alone_in(folder):
         if (folder / RESULT).exists():
-            done: dict[str, Any] = json.loads((folder / RESULT).read_text())
-            return done
-        job = Job(**json.loads((folder / CONFIG).read_text()))
+            return _read(folder / RESULT)
         return _carried_out(job.run(folder, observer), job)
+
+
+def job_in(folder: Path) -> Job:
+    """Return the job whose run is in ``folder``."""
+    if not (folder / CONFIG).is_file():
+        raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")
+    values = _read(folder / CONFIG)
+    known = kinds_of(Job)
+    differs = [f"{name} is unknown" for name in values if name not in known]
+    differs += [f"{name} is missing" for name in ("benchmark", "method") if name not in values]
+    if differs:
+        raise ValueError(
+            f"{folder / CONFIG} does not fit this version of ucb ({ucb.__version__}): {', '.join(differs)}"
+        )
+    return Job(**values)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """Return the JSON object in a file."""
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        raise OSError(f"{path} is damaged: {error}") from None
+    if not isinstance(values, dict):
+        raise OSError(f"{path} is damaged: it holds no JSON object")
+    return values
 
 
 def _carried_out(run: Run, job: Job) -> dict[str, Any]:

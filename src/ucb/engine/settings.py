@@ -17,16 +17,25 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(known)}"
 
 
+def kinds_of(dataclass: type) -> dict[str, Any]:
+    """Return the type of each field of a dataclass."""
+    hints = get_type_hints(dataclass)
+    return {field.name: hints[field.name] for field in dataclasses.fields(dataclass)}
+
+
 def with_values(base: T, values: Mapping[str, Any]) -> T:
     """Return a copy of the dataclass ``base`` with some fields set from words or numbers."""
-    hints = get_type_hints(type(base))
-    names = [f.name for f in dataclasses.fields(base)]  # type: ignore[arg-type]
-    parsed = {}
+    return dataclasses.replace(base, **typed(values, kinds_of(type(base))))  # type: ignore[type-var]
+
+
+def typed(values: Mapping[str, Any], kinds: Mapping[str, Any], unknown: str = "there is no setting") -> dict[str, Any]:
+    """Return ``values`` in the types that their names have; ``unknown`` begins the sentence about a wrong name."""
+    found = {}
     for name, value in values.items():
-        if name not in names:
-            raise ValueError(f"there is no setting {name!r}: {nearest(name, names)}")
-        parsed[name] = parse(name, value, hints[name])
-    return dataclasses.replace(base, **parsed)  # type: ignore[type-var]
+        if name not in kinds:
+            raise ValueError(f"{unknown} {name!r}: {nearest(name, kinds)}")
+        found[name] = parse(name, value, kinds[name])
+    return found
 
 
 def parse(name: str, value: Any, kind: Any) -> Any:
@@ -41,8 +50,17 @@ def parse(name: str, value: Any, kind: Any) -> Any:
         if str(value).lower() not in words:
             raise ValueError(f"{name} must be true or false, not {value!r}")
         return words[str(value).lower()]
+    return _number(name, value, kind)
+
+
+def _number(name: str, value: Any, kind: Any) -> Any:
+    """Return ``value`` as a whole number or a float, if nothing is lost by that."""
     try:
-        return kind(value)
-    except (TypeError, ValueError):
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    rounded = isinstance(value, float) and number != value and value == value
+    if number is None or isinstance(value, bool) or rounded:
         what = {int: "a whole number", float: "a number"}.get(kind, str(kind))
-        raise ValueError(f"{name} must be {what}, not {value!r}") from None
+        raise ValueError(f"{name} must be {what}, not {value!r}")
+    return number

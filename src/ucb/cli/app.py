@@ -1,0 +1,145 @@
+"""The commands: thin. They parse, call and print."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import typer
+
+import ucb
+from ucb import engine
+from ucb.cli.failing import answering
+from ucb.cli.order import job_from
+from ucb.cli.show import console, show_names, show_result
+from ucb.cli.watch import Lines, Live
+from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
+from ucb.engine.job import job_in
+from ucb.methods import known_methods
+from ucb.stream import BENCHMARKS
+
+LOG = "log.txt"
+app = typer.Typer(
+    help="Continual learning with Bayesian neural networks.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        console.print(f"ucb {ucb.__version__}", highlight=False)
+        raise typer.Exit
+
+
+def _benchmarks(begun: str) -> list[str]:
+    """Complete the name of a benchmark."""
+    return [name for name in BENCHMARKS if name.startswith(begun)]
+
+
+def _methods(begun: str) -> list[str]:
+    """Complete the name of a method."""
+    return [name for name in known_methods() if name.startswith(begun)]
+
+
+@app.callback()
+def _options(
+    context: typer.Context,
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    context.obj = debug
+
+
+@app.command("run", short_help="Learn a benchmark's tasks one after another.")
+def run_command(
+    context: typer.Context,
+    benchmark: Annotated[
+        str,
+        typer.Argument(
+            metavar="BENCHMARK", help="The stream of tasks: see `ucb list benchmarks`.", autocompletion=_benchmarks
+        ),
+    ],
+    method: Annotated[
+        str, typer.Option(help="How to learn it: see `ucb list methods`.", autocompletion=_methods)
+    ] = "ucb",
+    seed: Annotated[int, typer.Option(help="Fixes splits, orders, first weights and noise.")] = 0,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A new folder for result, log and checkpoint.  [default: runs/BENCHMARK-METHOD-seedSEED]"),
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(help="Learn only the first N tasks.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The most epochs a task may take.")] = None,
+    samples: Annotated[int | None, typer.Option(help="Weight samples in a training step.")] = None,
+    hidden: Annotated[
+        list[int] | None,
+        typer.Option(metavar="<int>", help="Units of a hidden layer; repeat it for more layers.  [default: 1200]"),
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    single_head: Annotated[
+        bool, typer.Option("--single-head", help="One head; the task is hidden at test time.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated.")
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Learn a benchmark's tasks one after another, and say how well each is known at the end."""
+    folder = out or Path("runs") / f"{benchmark}-{method}-seed{seed}"
+    with answering(folder, debug or context.obj):
+        options = {"epochs": epochs, "samples": samples}
+        job = job_from(benchmark, method, options, set_ or [], hidden, seed, tasks, single_head, device)
+        with _watching(job, folder) as observer:
+            result = engine.start(job, folder, observer)
+        show_result(result, folder)
+
+
+@app.command("resume", short_help="Go on with a run that was cut.")
+def resume_command(
+    context: typer.Context,
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run that was cut.")],
+    debug: Debug = False,
+) -> None:
+    """Go on with a run that was interrupted or killed; the result is the same to the last bit."""
+    with answering(folder, debug or context.obj):
+        with _watching(job_in(folder), folder) as observer:
+            result = engine.resume(folder, observer)
+        show_result(result, folder)
+
+
+@app.command("list")
+def list_command(
+    what: Annotated[Literal["methods", "benchmarks"], typer.Argument(metavar="{methods|benchmarks}")],
+) -> None:
+    """List the methods or the benchmarks there are."""
+    if what == "methods":
+        show_names({name: kind.summary for name, kind in known_methods().items()})
+    else:
+        show_names({name: known.about for name, known in BENCHMARKS.items()})
+
+
+@contextmanager
+def _watching(job: Job, folder: Path) -> Iterator[Lines]:
+    """Show the run as it goes, live in a terminal and in plain lines elsewhere; log why it stopped early."""
+    observer = _observer(job, folder / LOG)
+    try:
+        with observer:
+            yield observer
+    except (InterruptedRunError, DivergedError) as stop:
+        observer.keep(str(stop))
+        raise
+
+
+def _observer(job: Job, log: Path) -> Lines:
+    if not console.is_terminal or console.is_dumb_terminal:
+        return Lines(console, log)
+    known = BENCHMARKS.get(job.benchmark)
+    tasks = job.tasks or (known.tasks if known else 1)
+    epochs: Any = job.training.get("epochs", Schedule().epochs)
+    return Live(console, log, tasks, epochs)

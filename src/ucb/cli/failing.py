@@ -1,0 +1,72 @@
+"""Errors become one sentence and an exit code.
+
+0: done. 1: failed. 2: wrong usage. 130: interrupted, with the state saved.
+"""
+
+from __future__ import annotations
+
+import shlex
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from ucb.engine import InterruptedRunError
+from ucb.engine.job import CONFIG
+
+FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+errors = Console(stderr=True)
+
+
+@contextmanager
+def answering(folder: Path, debug: bool) -> Iterator[None]:
+    """Do what is inside; if it cannot be done, say why in one sentence, and exit."""
+    try:
+        yield
+    except (InterruptedRunError, KeyboardInterrupt) as stop:
+        _say(interruption(stop, folder))
+        raise typer.Exit(INTERRUPTED) from None
+    except typer.Exit:
+        raise
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        _say(f"error: {sentence(error, folder)}")
+        raise typer.Exit(exit_code(error)) from None
+
+
+def interruption(stop: BaseException, folder: Path) -> str:
+    """Say where the run was interrupted, and how to go on."""
+    if not (folder / CONFIG).is_file():
+        return "interrupted before the run began: nothing was saved"
+    where = f": {stop}; the state is saved" if isinstance(stop, InterruptedRunError) else ""
+    return f"interrupted{where}\n{how_to_resume(folder)}"
+
+
+def sentence(error: Exception, folder: Path) -> str:
+    """Say what went wrong, and what can be done where that is known."""
+    if isinstance(error, OSError) and error.strerror is not None:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        begun = any(folder.glob("checkpoint-*")) if folder.is_dir() else False
+        return f"{what}; once that is mended, {how_to_resume(folder)}" if begun else what
+    if isinstance(error, ValueError | TypeError | OSError | RuntimeError):
+        return str(error)
+    return f"{type(error).__name__}: {error} (this is a defect of ucb; --debug shows where it is)"
+
+
+def exit_code(error: Exception) -> int:
+    """Tell wrong usage from a failure."""
+    wrong_usage = ValueError | TypeError | FileExistsError | FileNotFoundError
+    return WRONG_USAGE if isinstance(error, wrong_usage) else FAILED
+
+
+def how_to_resume(folder: Path) -> str:
+    """Name the command that goes on with a run."""
+    return f"go on with: ucb resume {shlex.quote(str(folder))}"
+
+
+def _say(line: str) -> None:
+    errors.print(line, highlight=False, markup=False, soft_wrap=not errors.is_terminal)
