@@ -25,7 +25,7 @@ GRIDS: dict[str, dict[str, list[float]]] = {
     "ucb": {**BAYESIAN_GRID, "gain": [5.0, 20.0, 50.0]},
     "uniform-lr": {**BAYESIAN_GRID, "gain": [5.0, 20.0, 50.0]},
     "bbb-ft": BAYESIAN_GRID,
-    "ucb-ng": {"lr": [0.1, 0.3, 0.5], "temperature": [0.01, 0.05], "power": [1.0, 2.0]},
+    "ucb-ng": {"lr": [0.1, 0.3, 0.5], "temperature": [0.01, 0.05], "power": [1.0, 2.0], "spread": [0.1]},
     "ord-ft": {"lr": [0.03, 0.1, 0.3, 0.5]},
 }
 

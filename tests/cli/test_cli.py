@@ -19,6 +19,7 @@ from ucb.cli import show
 from ucb.cli.failing import how_to_resume
 from ucb.cli.watch import Live
 from ucb.engine.evaluate import Judgement
+from ucb.engine.recipes import recipe_for
 
 SMALL = ["run", "mnist-5split", "--tasks", "2", "--epochs", "1", "--hidden", "16", "--samples", "1"]
 SMALL += ["--set", "eval_samples=1"]
@@ -98,7 +99,7 @@ def test_the_result_file_is_complete(done):
     assert [len(row) for row in result["accuracy_matrix"]] == [1, 2]
     assert result["config"]["hidden"] == [16]
     assert result["config"]["training"] == {"epochs": 1, "eval_samples": 1}
-    assert result["config"]["settings"] == {"samples": 1}
+    assert result["config"]["settings"] == {**recipe_for("mnist-5split", "ucb").settings, "samples": 1}
     assert result["config"] == json.loads((done[0] / "config.json").read_text())
     log = (done[0] / "log.txt").read_text()
     assert "task 2 epoch 1" in log
@@ -107,7 +108,8 @@ def test_the_result_file_is_complete(done):
 
 def test_the_same_job_in_python_gives_the_same_figures(done, tmp_path):
     training = {"epochs": 1, "eval_samples": 1}
-    job = engine.Job("mnist-5split", "ucb", tasks=2, hidden=[16], training=training, settings={"samples": 1})
+    settings = {**recipe_for("mnist-5split", "ucb").settings, "samples": 1}
+    job = engine.Job("mnist-5split", "ucb", tasks=2, hidden=[16], training=training, settings=settings)
     engine.start(job, tmp_path / "run")
     assert figures(tmp_path / "run") == figures(done[0])
 

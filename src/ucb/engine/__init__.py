@@ -2,6 +2,7 @@
 
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.job import Job, resume, start
+from ucb.engine.learner import Learner
 from ucb.engine.plateau import Schedule
 from ucb.engine.run import DivergedError, InterruptedRunError, Run, Training
 
@@ -10,6 +11,7 @@ __all__ = [
     "Epoch",
     "InterruptedRunError",
     "Job",
+    "Learner",
     "Observer",
     "Run",
     "Schedule",

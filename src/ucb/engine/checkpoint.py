@@ -32,9 +32,7 @@ class Found(NamedTuple):
 
 def save(folder: Path, state: State) -> Path:
     """Write a new checkpoint into ``folder``; keep the last one beside it and remove what is older."""
-    tree, tensors = flatten(state)
-    packed = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-    data = safetensors.torch.save(packed, {"format": str(FORMAT), "state": json.dumps(tree)})
+    data = pack(state)
     before = _listed(folder)
     number = before[-1][0] + 1 if before else 1
     path = folder / f"checkpoint-{number:06d}-{_digest(data)}.safetensors"
@@ -50,7 +48,7 @@ def load(folder: Path) -> Found | None:
     for _, path in reversed(_listed(folder)):
         data = path.read_bytes()
         if _NAME.fullmatch(path.name)[2] == _digest(data):  # type: ignore[index]
-            return Found(_unpacked(data), path, damaged)
+            return Found(unpack(data), path, damaged)
         damaged.append(path)
     if damaged:
         names = ", ".join(path.name for path in damaged)
@@ -77,7 +75,15 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def _unpacked(data: bytes) -> State:
+def pack(state: State) -> bytes:
+    """Return a state as the bytes of a safetensors file."""
+    tree, tensors = flatten(state)
+    packed = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
+    return safetensors.torch.save(packed, {"format": str(FORMAT), "state": json.dumps(tree)})
+
+
+def unpack(data: bytes) -> State:
+    """Undo ``pack``."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])["__metadata__"]
     if header["format"] != str(FORMAT):

@@ -71,7 +71,22 @@ class Job:
             net = mlp(first.shape[1:], stream.head_sizes, self.hidden).to(device)
         method = kind(net, settings, generator_for("noise", self.seed, device=device))
         torch.manual_seed(derived_seed("other", self.seed))
-        return Run(stream, method, training, seed=self.seed, device=device, folder=folder, observer=observer)
+        return Run(
+            stream,
+            method,
+            training,
+            seed=self.seed,
+            device=device,
+            folder=folder,
+            observer=observer,
+            identity=self.identity(),
+        )
+
+    def identity(self) -> dict[str, Any]:
+        """Return what a checkpoint of this job must agree in: the configuration, and the version that made it."""
+        flat = {key: value for key, value in dataclasses.asdict(self).items() if not isinstance(value, dict)}
+        flat["hidden"] = list(self.hidden)
+        return {**flat, **self.training, **self.settings, "version of ucb": ucb.__version__}
 
 
 TRAINING_KINDS = {n: k for n, k in (kinds_of(Schedule) | kinds_of(Training)).items() if n != "schedule"}

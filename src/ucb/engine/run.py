@@ -87,7 +87,10 @@ class Run:
         device: torch.device,
         folder: Path | None = None,
         observer: Observer | None = None,
+        identity: dict[str, Any] | None = None,
     ) -> None:
+        self.identity = {} if identity is None else identity
+        """What must be the same when a checkpoint is taken up again, as plain values by name."""
         self.stream, self.method, self.training = stream, method, training
         self.seed, self.device, self.folder = seed, device, folder
         self.observer = Observer() if observer is None else observer
@@ -104,11 +107,7 @@ class Run:
             return False
         for path in found.damaged:
             self.observer.noted(f"{path.name} is damaged; the one before it is used")
-        state = found.state
-        self.method.load_state_dict(state["method"])
-        self.best = state["best"]
-        self.at = Progress(**state["progress"])
-        torch.set_rng_state(state["rng"])
+        self.load_state_dict(found.state)
         return True
 
     def save(self) -> None:
@@ -116,21 +115,38 @@ class Run:
         if self.folder is None:
             return
         self._tick()
-        state = {
+        checkpoint.save(self.folder, self.state_dict())
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return everything it takes to go on: the method's state, the position, the figures, the random state."""
+        return {
+            "identity": self.identity,
             "method": self.method.state_dict(),
             "best": self.best,
             "progress": dataclasses.asdict(self.at),
             "rng": torch.get_rng_state(),
         }
-        checkpoint.save(self.folder, state)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go to where the state was taken, if it is this run's."""
+        refuse_other(state["identity"], self.identity)
+        self.method.load_state_dict(state["method"])
+        self.best = state["best"]
+        self.at = Progress(**state["progress"])
+        torch.set_rng_state(state["rng"])
 
     def learn(self) -> None:
         """Learn all tasks that are left."""
+        while self.at.task < len(self.stream):
+            self.learn_task()
+
+    def learn_task(self) -> list[Judgement]:
+        """Learn the next task, or what is left of it; return how well all tasks so far are known."""
         self._clock = time.monotonic()
         if not self.at.at_start:
             self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
-        while self.at.task < len(self.stream):
-            self._learn_task()
+        self._learn_task()
+        return self.judgements[-1]
 
     @property
     def judgements(self) -> list[list[Judgement]]:
@@ -233,3 +249,14 @@ class Run:
         elapsed, self._clock = now - self._clock, now
         self.at.seconds += elapsed
         return elapsed
+
+
+def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:
+    """Refuse a state that another configuration made, and say what differs."""
+    different = [
+        f"{name} was {saved.get(name)!r} and is {present.get(name)!r}"
+        for name in sorted({*saved, *present})
+        if saved.get(name) != present.get(name)
+    ]
+    if different:
+        raise ValueError(f"the checkpoint is from another configuration: {'; '.join(different)}")

@@ -15,7 +15,10 @@ from ucb.optim.groups import Group
 class UCBNGSettings(BayesianSettings):
     """See :class:`ucb.optim.UCBNG`; the prior's spread is sigma's start."""
 
-    spread: float = 0.1
+    lr: float = 0.15
+    spread: float = 2.4
+    """On 784-1200 this is a prior spread of 0.05. Far below it (0.1) the prior outweighs a task's curvature, and sigma
+    hardly moves."""
     temperature: float = 0.05
     beta: float = 1e-3
     power: float = 1.0

@@ -1,0 +1,77 @@
+"""The engine for a program of one's own: a net, a method, and tasks one after another."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ucb.bayes.predict import Prediction, from_logits
+from ucb.engine import checkpoint
+from ucb.engine.evaluate import Judgement
+from ucb.engine.events import Observer
+from ucb.engine.job import device_named, method_named
+from ucb.engine.run import Run, Training
+from ucb.engine.settings import with_values
+from ucb.methods import Asked
+from ucb.nets import HeadedNet
+from ucb.seeds import generator_for
+from ucb.stream.task import Stream, Task
+
+
+class Learner:
+    """Learns the tasks of a stream with a method; ``settings`` are the method's own (``lr``, ``samples``, ...)."""
+
+    def __init__(
+        self,
+        net: HeadedNet,
+        stream: Stream,
+        method: str = "ucb",
+        *,
+        seed: int = 0,
+        device: str = "cpu",
+        training: Training | None = None,
+        observer: Observer | None = None,
+        **settings: Any,
+    ) -> None:
+        kind, where = method_named(method), device_named(device)
+        chosen = with_values(kind.settings_type(), settings)
+        self.run = Run(
+            stream,
+            kind(net.to(where), chosen, generator_for("noise", seed, device=where)),
+            Training() if training is None else training,
+            seed=seed,
+            device=where,
+            observer=observer,
+            identity={"stream": stream.name, "method": method, "seed": seed, **settings},
+        )
+
+    def learn(self, task: Task) -> list[Judgement]:
+        """Learn the stream's next task; return how well all tasks so far are known."""
+        done, tasks = self.run.at.task, self.run.stream.tasks
+        if done == len(tasks) or task is not tasks[done]:
+            wanted = f"next is {tasks[done].name!r}" if done < len(tasks) else "all are learnt"
+            raise ValueError(f"tasks come in the stream's order, and {task.name!r} is not due: {wanted}")
+        return self.run.learn_task()
+
+    def predict(self, x: Tensor, task: int | None = None, samples: int = 10) -> Prediction:
+        """Judge inputs as the stream stores them; the task's index is needed only where the scenario tells it."""
+        stream, device = self.run.stream, self.run.device
+        if stream.scenario.task_known and task is None:
+            raise ValueError("in this scenario the task is known: say its index")
+        asked = Asked((task or 0) if stream.scenario.heads == "many" else 0, task)
+        inputs = stream.tasks[task or 0].prepare(x.to(device))
+        logits = self.run.method.logits(inputs, asked, samples, generator_for("predict", device=device))
+        if task is not None:
+            own = stream.outputs_of(task)
+            logits = logits[..., own.start : own.stop]
+        return from_logits(logits)
+
+    def save(self, path: str | Path) -> None:
+        """Write everything the learner knows to one file, whole or not at all."""
+        checkpoint.write_atomically(Path(path), checkpoint.pack(self.run.state_dict()))
+
+    def load(self, path: str | Path) -> None:
+        """Go on from a file that a learner like this one wrote."""
+        self.run.load_state_dict(checkpoint.unpack(Path(path).read_bytes()))
