@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL = $(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt
 
-.PHONY: help setup test test-slow lint format wheel bench clean
+.PHONY: help setup run test test-slow lint format wheel bench clean
 .DEFAULT_GOAL := help
 
 help: ## show what can be made
@@ -27,6 +27,9 @@ $(VENV)/.bench-installed: $(VENV)/.test-installed
 	@touch $@
 
 setup: $(VENV)/.test-installed ## make .venv and install the package with its test extra
+
+run: $(VENV)/.test-installed ## learn 5-Split MNIST with UCB, about two minutes on 2 cores
+	$(BIN)/ucb run mnist-5split --method ucb --out runs/mnist-5split-ucb-$$(date +%Y%m%d-%H%M%S)
 
 test: $(VENV)/.test-installed ## the tests, under 10 minutes on 2 cores
 	$(BIN)/python -m pytest

@@ -22,14 +22,14 @@ def test_figures_in_the_performance_page_come_from_result_files():
 
 
 def python_blocks():
-    for name in ("README.md", "CONTRIBUTING.md", "docs/core.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "docs/core.md", "docs/runs.md"):
         for number, block in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)):
             yield pytest.param(block, id=f"{name}-{number}")
 
 
 @pytest.mark.parametrize("block", list(python_blocks()))
-def test_examples_in_documents_run(block):
-    subprocess.run([sys.executable, "-W", "error", "-c", block], check=True, timeout=300)
+def test_examples_in_documents_run(block, tmp_path):
+    subprocess.run([sys.executable, "-W", "error", "-c", block], check=True, timeout=300, cwd=tmp_path)
 
 
 def test_imports_point_inwards():
