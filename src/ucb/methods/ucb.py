@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from ucb.methods.base import method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
@@ -25,9 +26,16 @@ class UCBSettings(BayesianSettings):
     on: On = "mu"
     cumulative: bool = False
 
-    def rate_scale(self) -> RateScale:
-        """Return the rule from uncertainty to rate."""
-        return RateScale(self.importance, self.gain, self.cap or None)
+    def optimizer_options(self) -> dict[str, Any]:
+        """Return the settings as :class:`ucb.optim.UCB` takes them."""
+        return {
+            "lr": self.lr,
+            "momentum": self.momentum,
+            "rho_lr": self.rho_lr or None,
+            "scale": RateScale(self.importance, self.gain, self.cap or None),
+            "on": self.on,
+            "cumulative": self.cumulative,
+        }
 
 
 @method
@@ -41,16 +49,7 @@ class UCBMethod(BayesianMethod):
 
     def make_optimizer(self, groups: list[Group]) -> UCB:
         """Return UCB's optimiser."""
-        s = self.settings
-        return UCB(
-            groups,
-            s.lr,
-            momentum=s.momentum,
-            rho_lr=s.rho_lr or None,
-            scale=s.rate_scale(),
-            on=s.on,
-            cumulative=s.cumulative,
-        )
+        return UCB(groups, **self.settings.optimizer_options())
 
     def end_task(self) -> None:
         """Let certain weights learn slowly from now on."""

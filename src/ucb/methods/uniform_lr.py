@@ -29,14 +29,4 @@ class UniformLRMethod(UCBMethod):
 
     def make_optimizer(self, groups: list[Group]) -> UniformLR:
         """Return the control's optimiser."""
-        s = self.settings
-        return UniformLR(
-            groups,
-            s.lr,
-            constant=s.constant or None,
-            momentum=s.momentum,
-            rho_lr=s.rho_lr or None,
-            scale=s.rate_scale(),
-            on=s.on,
-            cumulative=s.cumulative,
-        )
+        return UniformLR(groups, constant=self.settings.constant or None, **self.settings.optimizer_options())

@@ -20,7 +20,7 @@ FLAGS += ["-std=c11", "-fPIC", "-shared"]
 
 
 @functools.cache
-def library() -> ctypes.CDLL | None:
+def loaded() -> ctypes.CDLL | None:
     """Return the compiled kernels, or None where they are switched off or cannot be built (see ``status``)."""
     return _load()[0]
 
@@ -39,18 +39,18 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     if shutil.which(compiler[0]) is None:
         return None, f"PyTorch (no C compiler: {name} was not found)"
     try:
-        loaded = ctypes.CDLL(str(_compiled(compiler)))
+        lib = ctypes.CDLL(str(_compiled(compiler)))
     except (OSError, RuntimeError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         return None, f"PyTorch ({name} could not build the kernels: {str(said).strip()})"
     floats, size = ctypes.c_void_p, ctypes.c_int64
-    loaded.ucb_draw.argtypes = [floats] * 4 + [size, size, ctypes.c_uint64]
-    loaded.ucb_accumulate.argtypes = [floats] * 4 + [size, size]
-    loaded.ucb_mixture.argtypes = [floats] * 2 + [size, size] + [ctypes.c_float] * 4
-    for function in (loaded.ucb_draw, loaded.ucb_accumulate):
+    lib.ucb_draw.argtypes = [floats] * 4 + [size, size, ctypes.c_uint64]
+    lib.ucb_accumulate.argtypes = [floats] * 4 + [size, size]
+    lib.ucb_mixture.argtypes = [floats] * 2 + [size, size] + [ctypes.c_float] * 4
+    for function in (lib.ucb_draw, lib.ucb_accumulate):
         function.restype = None
-    loaded.ucb_mixture.restype = ctypes.c_double
-    return loaded, f"compiled by {name}"
+    lib.ucb_mixture.restype = ctypes.c_double
+    return lib, f"compiled by {name}"
 
 
 def _compiled(compiler: list[str]) -> Path:
