@@ -64,6 +64,31 @@ def test_ordinary_parameters_can_be_frozen_too():
     assert not torch.equal(layer.weight[~mask], before[~mask])
 
 
+@pytest.mark.parametrize("name", ["ucb", "ucb-ng", "uniform"])
+def test_a_pruned_weight_does_not_change_by_one_bit(name):
+    """Not even where momentum or curvature remember it from before it was pruned."""
+    net = to_bayesian(nn.Linear(6, 3))
+    optimizer, weight = OPTIMISERS[name](net), net.posterior["weight"]
+    x, y = torch.randn(10, 6), torch.randint(3, (10,))
+
+    def steps(number):
+        for _ in range(number):
+            optimizer.zero_grad()
+            ELBO(50, ScaleMixture(), samples=2).backward(net, x, y)
+            optimizer.step()
+
+    steps(3)
+    keep = torch.rand(3, 6) > 0.5
+    weight.prune(keep)
+    before = weight.mu.detach().clone(), weight.rho.detach().clone()
+    steps(3)
+    optimizer.consolidate()
+    steps(1)
+    for now, then in zip((weight.mu, weight.rho), before, strict=True):
+        assert torch.equal(now[~keep], then[~keep])
+        assert (now[keep] != then[keep]).any()
+
+
 def test_a_pruned_weight_carries_no_noise_and_does_not_train():
     net = to_bayesian(nn.Linear(4, 3), spread=1.0)
     weight = net.posterior["weight"]

@@ -50,7 +50,7 @@ class Gaussian(nn.Module):
     def prune(self, keep: Tensor | None) -> None:
         """Let only the weights where ``keep`` is True take part; None lets all of them.
 
-        The numbers stored for a pruned weight are out of use, not frozen: :class:`ucb.optim.Freeze` does that.
+        This package's optimisers leave a pruned weight's numbers alone; under others :class:`ucb.optim.Freeze` does.
         """
         self.keep = None if keep is None else fitting_mask(keep, self.mu)
 

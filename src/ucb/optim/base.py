@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
+from ucb.bayes.posterior import Gaussian
 from ucb.optim.groups import Group
 
 
@@ -25,6 +26,8 @@ class PerWeightOptimizer(Optimizer):
     def __init__(self, groups: Iterable[Group], defaults: Group) -> None:
         self.frozen: dict[nn.Parameter, Tensor] = {}
         """Masks of the weights that must not change, kept by :class:`ucb.optim.Freeze`."""
+        self.gaussians: dict[nn.Parameter, Gaussian] = {}
+        """Whose mu or rho a parameter is: a weight that is pruned must not move."""
         super().__init__(groups, {"layer": "", **defaults})
 
     def add_param_group(self, param_group: Group) -> None:
@@ -33,7 +36,15 @@ class PerWeightOptimizer(Optimizer):
             raise ValueError("mu and rho of a weight must be told apart: make the groups with param_groups(net)")
         if any(param_group["name"] == group["name"] for group in self.param_groups):
             raise ValueError(f"two groups are called {param_group['name']!r}: give param_groups(net, prefix) a prefix")
+        gaussian = param_group.pop("gaussian", None)  # an object has no place in a state
         super().add_param_group(param_group)
+        if gaussian is not None:
+            self.gaussians |= dict.fromkeys(param_group["params"], gaussian)
+
+    def kept(self, parameter: nn.Parameter) -> Tensor | None:
+        """Return the mask of the weights that are not pruned, if any are."""
+        gaussian = self.gaussians.get(parameter)
+        return None if gaussian is None else gaussian.keep
 
     def gaussian_groups(self) -> list[Group]:
         """Return the groups that hold mu and rho of one weight tensor each."""
@@ -41,7 +52,8 @@ class PerWeightOptimizer(Optimizer):
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
-        return {**state, "frozen": self.frozen, **{name: getattr(self, name) for name in self.settings}}
+        kept = {"frozen": self.frozen, "gaussians": self.gaussians}
+        return {**state, **kept, **{name: getattr(self, name) for name in self.settings}}
 
     @overload
     def step(self, closure: None = None) -> None: ...
@@ -67,8 +79,11 @@ class PerWeightOptimizer(Optimizer):
     def consolidate(self) -> None:
         """End a task: from now on each weight learns at a rate that its present uncertainty allows."""
 
-    def descend(self, parameter: Tensor, direction: Tensor, lr: float) -> None:
+    def descend(self, parameter: nn.Parameter, direction: Tensor, lr: float) -> None:
         """Step: alpha <- alpha / Omega (Eq. 4 and 5), then theta <- theta - alpha * direction (Algorithm 1)."""
+        keep = self.kept(parameter)
+        if keep is not None:
+            direction = direction.where(keep, 0)  # momentum may remember a weight that is pruned by now
         scale = self.state[parameter].get("scale")
         if scale is None:
             parameter.add_(direction, alpha=-lr)

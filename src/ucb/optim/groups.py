@@ -9,7 +9,7 @@ from torch import nn
 from ucb.bayes.posterior import Gaussian, gaussians
 
 Group = dict[str, Any]
-"""A Gaussian's group holds ``params`` [mu, rho], its ``name`` and its ``layer``'s."""
+"""A Gaussian's group holds ``params`` [mu, rho], its ``name``, its ``layer``'s, and the ``gaussian`` itself."""
 
 
 def param_groups(net: nn.Module, prefix: str = "") -> list[Group]:
@@ -28,4 +28,5 @@ def param_groups(net: nn.Module, prefix: str = "") -> list[Group]:
 def gaussian_group(name: str, gaussian: Gaussian) -> Group:
     """Return the group of one Gaussian weight tensor."""
     layer = name.rpartition(".")[0]
-    return {"params": [gaussian.mu, gaussian.rho], "name": name, "layer": layer, "is_gaussian": True}
+    params = [gaussian.mu, gaussian.rho]
+    return {"params": params, "name": name, "layer": layer, "is_gaussian": True, "gaussian": gaussian}

@@ -136,14 +136,16 @@ class UCBNG(PerWeightOptimizer):
         return precision * factor
 
     def _set_rho(self, group: Group) -> None:
-        """Let rho follow: sigma^2 = T / (N (h + delta)). A frozen one stays."""
+        """Let rho follow: sigma^2 = T / (N (h + delta)). A frozen or pruned one stays."""
         mu, rho = group["params"]
         if not rho.requires_grad:
             return
         total = self._delta(group).add_(self.state[mu]["curvature"])
         new = inverse_softplus((total * (group["size"] / self.temperature)).rsqrt())
-        frozen = self.frozen.get(rho)
-        rho.copy_(new if frozen is None else torch.where(frozen, rho, new))
+        for mask, where_free in ((self.frozen.get(rho), False), (self.kept(rho), True)):
+            if mask is not None:
+                new = torch.where(mask if where_free else ~mask, new, rho)
+        rho.copy_(new)
 
 
 def natural_step(curvature: Tensor, estimate: Tensor, delta: Tensor, beta: float) -> Tensor:
