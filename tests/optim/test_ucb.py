@@ -91,6 +91,18 @@ def test_a_second_task_replaces_the_scale_or_multiplies_it(net, cumulative):
     torch.testing.assert_close(optimizer.state[weight.mu]["scale"], expected)
 
 
+def test_two_optimisers_can_be_made_from_the_same_groups(net):
+    groups = param_groups(net)
+    first, second = UCB(groups, 0.1), UCB(groups, 0.2)
+    weight = net[0].posterior["weight"]
+    weight.prune(torch.rand(5, 4) > 0.5)
+    for optimizer in (first, second):
+        assert optimizer.kept(weight.mu) is weight.keep
+        assert all("gaussian" not in group for group in optimizer.state_dict()["param_groups"])
+    assert {g["lr"] for g in first.param_groups} == {0.1}
+    assert {g["lr"] for g in second.param_groups} == {0.2}
+
+
 def test_a_new_head_starts_at_the_base_rate(net):
     optimizer = UCB(param_groups(net), 0.25)
     optimizer.consolidate()

@@ -36,10 +36,10 @@ class PerWeightOptimizer(Optimizer):
             raise ValueError("mu and rho of a weight must be told apart: make the groups with param_groups(net)")
         if any(param_group["name"] == group["name"] for group in self.param_groups):
             raise ValueError(f"two groups are called {param_group['name']!r}: give param_groups(net, prefix) a prefix")
-        gaussian = param_group.pop("gaussian", None)  # an object has no place in a state
-        super().add_param_group(param_group)
-        if gaussian is not None:
-            self.gaussians |= dict.fromkeys(param_group["params"], gaussian)
+        if param_group["is_gaussian"]:
+            self.gaussians |= dict.fromkeys(param_group["params"], param_group["gaussian"])
+        # An object has no place in a group, which is part of the state.
+        super().add_param_group({key: value for key, value in param_group.items() if key != "gaussian"})
 
     def kept(self, parameter: nn.Parameter) -> Tensor | None:
         """Return the mask of the weights that are not pruned, if any are."""
