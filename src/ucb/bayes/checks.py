@@ -1,7 +1,9 @@
 """Sentences for bad input, raised where the input arrives."""
 
+import difflib
 import math
 import operator
+from collections.abc import Iterable
 
 import torch
 from torch import Tensor
@@ -62,3 +64,10 @@ def positive_everywhere(name: str, tensor: Tensor) -> Tensor:
     if not bool((tensor > 0).all() & tensor.isfinite().all()):
         raise ValueError(f"{name} must be above 0 and finite everywhere")
     return tensor
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a sentence that offers the known words nearest to a wrong one."""
+    known = list(known)
+    close = difflib.get_close_matches(word.lower(), known, n=3, cutoff=0.5)
+    return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"

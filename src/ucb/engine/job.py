@@ -22,7 +22,7 @@ from ucb.engine.events import Observer
 from ucb.engine.plateau import Schedule
 from ucb.engine.report import result_of
 from ucb.engine.run import Run, Training
-from ucb.engine.settings import kinds_of, nearest, typed, with_values
+from ucb.engine.settings import kinds_of, typed, with_values
 from ucb.methods import Method, known_methods
 from ucb.nets import mlp
 from ucb.seeds import derived_seed, generator_for
@@ -103,7 +103,7 @@ def method_named(name: str) -> type[Method]:
     """Return the method of that name; for a wrong one the nearest right ones are offered."""
     methods = known_methods()
     if name not in methods:
-        raise ValueError(f"there is no method {name!r}: {nearest(name, methods)}")
+        raise ValueError(f"there is no method {name!r}: {checks.nearest(name, methods)}")
     return methods[name]
 
 

@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from ucb.bayes.checks import nearest
+
 T = TypeVar("T")
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a sentence that offers the known words nearest to a wrong one."""
-    known = list(known)
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.5)
-    return f"did you mean {' or '.join(close)}?" if close else f"known are {', '.join(known)}"
 
 
 def kinds_of(dataclass: type) -> dict[str, Any]:

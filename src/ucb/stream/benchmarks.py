@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 
+from ucb.bayes.checks import nearest
 from ucb.stream.builders import permuted, split_by_classes
 from ucb.stream.mnist import load_mnist
 from ucb.stream.source import Source
@@ -56,9 +56,7 @@ def find(name: str) -> Benchmark:
     """Return the benchmark of that name; for a wrong one the nearest right ones are offered."""
     if name in BENCHMARKS:
         return BENCHMARKS[name]
-    near = difflib.get_close_matches(name.lower(), BENCHMARKS, cutoff=0.5)
-    offer = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(BENCHMARKS)}"
-    raise ValueError(f"there is no benchmark {name!r}: {offer}")
+    raise ValueError(f"there is no benchmark {name!r}: {nearest(name, BENCHMARKS)}")
 
 
 @cache
