@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from tests.engine.runs import figures, small_run, weights
+from tests.methods.data import Given
 from tests.streams import tiny_stream
 from ucb.engine import DivergedError, Observer
 from ucb.methods import Asked, TaskHiddenError, TaskInfo, known_methods
@@ -135,7 +136,7 @@ def test_a_loss_that_diverges_stops_the_run_and_the_last_good_state_stays(name, 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_rate_drops_in_every_task_and_no_parameter_leaves(name):
     """Defects D5 and D6: in the first task, too, and for means, spreads and heads alike."""
-    run = small_run(name)
+    run, x, y = small_run(name), torch.randn(40, 8), torch.randint(2, (40,))
     for task in range(2):
         run.method.begin_task(TaskInfo(task, 100, task, range(2)))
         run.method.set_rate(0.3)
@@ -144,7 +145,7 @@ def test_the_rate_drops_in_every_task_and_no_parameter_leaves(name):
         optimised = {id(p) for group in groups for p in group["params"]}
         active = [*run.method.net.trunk.parameters(), *run.method.net.heads[task].parameters()]
         assert all(id(p) in optimised for p in active)
-        run.method.end_task()
+        run.method.end_task(Given(x, y))
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -162,7 +163,7 @@ def test_the_head_of_a_later_task_learns_at_the_base_rate(name):
         for other in range(3):
             if other != task:
                 assert all(p.grad is None for p in run.method.net.heads[other].parameters())
-        run.method.end_task()
+        run.method.end_task(Given(x, y))
 
 
 def test_splits_orders_and_first_weights_are_the_same_for_all_methods():

@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import math
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +20,14 @@ from torch import Tensor
 
 from ucb.bayes import checks
 from ucb.engine import checkpoint
-from ucb.engine.evaluate import Judgement, judge
+from ucb.engine.evaluate import ROWS, Judgement, judge
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.methods import Method, TaskInfo
 from ucb.metrics import AccuracyMatrix
 from ucb.seeds import generator_for
-from ucb.stream.task import Stream, Task
+from ucb.stream.examples import Examples
+from ucb.stream.task import Scenario, Stream, Task
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,9 @@ class Progress:
     """Where a run stands, and what it has found so far."""
 
     task: int = 0
+    phase: int = 0
+    phase_epochs: list[int] = field(default_factory=list)
+    """Epochs of the task's phases that are over."""
     epoch: int = 0
     batch: int = 0
     steps: int = 0
@@ -72,6 +77,30 @@ class Progress:
     before: list[float] = field(default_factory=list)
     at_start: list[float] = field(default_factory=list)
     epochs_used: list[int] = field(default_factory=list)
+    before_end: list[float] = field(default_factory=list)
+    """Accuracy on each task before the method ended it, where a method wants that to count."""
+
+
+@dataclass(frozen=True)
+class TaskBatches:
+    """The data of the task at hand as methods see it: inputs ready for the net, labels as its outputs are numbered."""
+
+    task: Task
+    offset: int
+    batch_size: int
+    device: torch.device
+
+    def train(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all training examples once."""
+        return self._ready(self.task.train, self.batch_size)
+
+    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all held-out examples once."""
+        return self._ready(self.task.validation, ROWS)
+
+    def _ready(self, examples: Examples, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in examples.batches(torch.arange(len(examples)), rows, self.device):
+            yield self.task.prepare(x), y + self.offset
 
 
 class Run:
@@ -89,6 +118,7 @@ class Run:
         observer: Observer | None = None,
         identity: dict[str, Any] | None = None,
     ) -> None:
+        refuse_scenario(method, stream.scenario)
         self.identity = {} if identity is None else identity
         """What must be the same when a checkpoint is taken up again, as plain values by name."""
         self.stream, self.method, self.training = stream, method, training
@@ -157,14 +187,28 @@ class Run:
     def matrix(self) -> AccuracyMatrix:
         """The accuracy matrix so far."""
         rows = [[judgement.accuracy for judgement in row] for row in self.judgements]
+        for row, accuracy in zip(rows, self.at.before_end, strict=False):
+            row[-1] = accuracy
         return AccuracyMatrix(rows, list(self.at.before), list(self.at.at_start))
 
     def _learn_task(self) -> None:
-        at, task = self.at, self.stream.tasks[self.at.task]
+        at, task = self.at, self._task()
         if self._is_new():
             self._begin(task)
-        self.observer.task_began(at.task, task.name)
-        plateau = Plateau(self.training.schedule, at.rate, at.plateau_best, at.plateau_waited, at.epoch)
+        self.observer.task_began(at.task, self.stream.tasks[at.task].name)
+        shares = self.method.phases()
+        while at.phase < len(shares):
+            if at.phase > 0 and self._is_new():
+                self.method.begin_phase(at.phase, self._data_of(task))
+                at.rate = self.method.settings.lr
+            self._learn_phase(task, max(1, round(shares[at.phase] * self.training.schedule.epochs)))
+            at.phase += 1
+        self._end(task)
+
+    def _learn_phase(self, task: Task, epochs: int) -> None:
+        at, first = self.at, sum(self.at.phase_epochs)
+        schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
+        plateau = Plateau(schedule, at.rate, at.plateau_best, at.plateau_waited, at.epoch - first)
         while not plateau.is_over:
             self.method.set_rate(plateau.rate)
             self._learn_epoch(task)
@@ -174,9 +218,27 @@ class Run:
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
             if plateau.judge(loss):
                 self.best = copy.deepcopy(self.method.state_dict())
-            at.epoch, at.batch, at.losses = plateau.epochs, 0, []
+            at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
             at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
-        self._end(task)
+        self._restore_best()
+        at.phase_epochs.append(plateau.epochs)
+        at.rate, at.plateau_best, at.plateau_waited = math.nan, math.inf, 0
+
+    def _restore_best(self) -> None:
+        if self.best is not None:
+            generator = self.method.generator.get_state()
+            self.method.load_state_dict(self.best)
+            self.method.generator.set_state(generator)  # noise is never drawn twice
+        self.best = None
+
+    def _task(self) -> Task:
+        """Return what is learnt now: the task at hand, or all so far together."""
+        return self.stream.joint(self.at.task) if self.method.is_joint else self.stream.tasks[self.at.task]
+
+    @property
+    def _offset(self) -> int:
+        """Where the outputs of the task at hand begin; joint tasks have it in their labels."""
+        return 0 if self.method.is_joint else self.stream.outputs_of(self.at.task).start
 
     def _is_new(self) -> bool:
         return math.isnan(self.at.rate)
@@ -185,7 +247,8 @@ class Run:
         at = self.at
         at.before.append(self._judge(at.task).accuracy)
         head = at.task if self.stream.scenario.heads == "many" else 0
-        self.method.begin_task(TaskInfo(at.task, len(task.train), head, self.stream.outputs_of(at.task)))
+        batches = math.ceil(len(task.train) / self.training.batch_size)
+        self.method.begin_task(TaskInfo(at.task, len(task.train), head, self.stream.outputs_of(at.task), batches))
         at.rate, at.plateau_best, at.plateau_waited = self.method.settings.lr, math.inf, 0
 
     def _learn_epoch(self, task: Task) -> None:
@@ -193,7 +256,7 @@ class Run:
         order = torch.randperm(len(task.train), generator=generator_for("order", self.seed, at.task, at.epoch))
         batches = math.ceil(len(order) / size)
         at.losses = at.losses or [0.0, 0.0]
-        offset = self.stream.outputs_of(at.task).start
+        offset = self._offset
         for x, y in task.train.batches(order[at.batch * size :], size, self.device):
             loss = self.method.learn(task.prepare(x), y + offset)
             at.batch, at.steps = at.batch + 1, at.steps + 1
@@ -216,23 +279,21 @@ class Run:
             )
 
     def _validation_loss(self, task: Task) -> float:
-        offset, size = self.stream.outputs_of(self.at.task).start, 1024
-        total = 0.0
-        for x, y in task.validation.batches(torch.arange(len(task.validation)), size, self.device):
-            total += float(self.method.loss(task.prepare(x), y + offset)) * len(y)
-        return total / len(task.validation)
+        batches = self._data_of(task).validation()
+        return sum(float(self.method.loss(x, y)) * len(y) for x, y in batches) / len(task.validation)
+
+    def _data_of(self, task: Task) -> TaskBatches:
+        return TaskBatches(task, self._offset, self.training.batch_size, self.device)
 
     def _end(self, task: Task) -> None:
         at = self.at
-        if self.best is not None:
-            generator = self.method.generator.get_state()
-            self.method.load_state_dict(self.best)
-            self.method.generator.set_state(generator)  # noise is never drawn twice
-        self.method.end_task()
-        self.best = None
+        if self.method.judged_before_end:
+            at.before_end.append(self._judge(at.task).accuracy)
+        self.method.end_task(self._data_of(task))
         row = [self._judge(i) for i in range(at.task + 1)]
         at.rows.append([list(dataclasses.astuple(judgement)) for judgement in row])
         at.epochs_used.append(at.epoch)
+        at.phase, at.phase_epochs = 0, []
         self._tick()
         at.task_seconds.append(at.seconds - sum(at.task_seconds))
         at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
@@ -260,3 +321,11 @@ def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:
     ]
     if different:
         raise ValueError(f"the checkpoint is from another configuration: {'; '.join(different)}")
+
+
+def refuse_scenario(method: Method, scenario: Scenario) -> None:
+    """Refuse a scenario that the method cannot serve."""
+    if method.needs_task and not scenario.task_known:
+        raise ValueError(
+            f"{method.name} must be told the task at test time, and this scenario hides it: use several heads"
+        )

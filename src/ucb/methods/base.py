@@ -2,14 +2,15 @@
 
 The engine calls a method at a handful of moments: a task begins, a batch is learnt, a task ends, logits are asked for.
 A method owns its update, and everything that it remembers is in its state: loaded into a fresh object it continues
-exactly.
+exactly. What it cannot do it says in its class, and the engine refuses the scenario with that sentence.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
-from typing import Any, ClassVar
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -21,12 +22,28 @@ from ucb.nets import HeadedNet
 
 @dataclass(frozen=True)
 class TaskInfo:
-    """What a learner is told when a task begins: which one, its training size, its head and its outputs there."""
+    """What a learner is told when a task begins: which one, its training size, its head and its outputs there.
+
+    ``batches`` is the number of batches in an epoch. Without ``boundaries`` this is the only beginning that the learner
+    is ever told of: tasks then change under its hands, and ``size`` is a stated constant.
+    """
 
     index: int
     size: int
     head: int
     outputs: range
+    batches: int = 1
+    boundaries: bool = True
+
+
+class TaskData(Protocol):
+    """The present task's data, ready for the net, for as long as the task lasts."""
+
+    def train(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all training examples once, in batches."""
+
+    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all held-out examples once, in batches."""
 
 
 class TaskHiddenError(RuntimeError):
@@ -48,11 +65,16 @@ class Asked:
         return self.task
 
 
+def chosen(value: Any, among: Sequence[Any]) -> Any:
+    """Return a setting's default together with the values that are tried when it is chosen for a benchmark."""
+    return field(default=value, metadata={"grid": tuple(among)})
+
+
 @dataclass(frozen=True)
 class Settings:
-    """What every method can be set to."""
+    """What every method can be set to. A setting's grid stands beside its default."""
 
-    lr: float = 0.05
+    lr: float = chosen(0.05, among=(0.03, 0.1, 0.3))
     clip: float = 0.0
     """The largest norm of a step's gradient; 0 does not clip."""
     own_classes: bool = False
@@ -62,13 +84,29 @@ class Settings:
         checks.positive("lr", self.lr)
         checks.not_negative("clip", self.clip)
 
+    @classmethod
+    def grid(cls) -> dict[str, tuple[Any, ...]]:
+        """Return what is tried of each setting that is chosen for a benchmark."""
+        return {f.name: f.metadata["grid"] for f in fields(cls) if "grid" in f.metadata}
+
 
 class Method(ABC):
     """One way of learning tasks one after another."""
 
     name: ClassVar[str]
     summary: ClassVar[str]
+    paper: ClassVar[str] = ""
+    memory: ClassVar[str] = "nothing"
+    """What it keeps beside the net, and how that grows with tasks."""
     settings_type: ClassVar[type[Settings]] = Settings
+    needs_task: ClassVar[bool] = False
+    """Whether it must be told the task at test time."""
+    needs_boundaries: ClassVar[bool] = True
+    """Whether it must be told when a task ends and the next begins."""
+    is_joint: ClassVar[bool] = False
+    """Whether it learns all tasks so far together, which needs their data: a bound, not a way of continual learning."""
+    judged_before_end: ClassVar[bool] = False
+    """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     net: HeadedNet
 
     def __init__(self, net: HeadedNet, settings: Settings, generator: torch.Generator) -> None:
@@ -78,15 +116,21 @@ class Method(ABC):
 
     def begin_task(self, task: TaskInfo) -> None:
         """Get ready for a task."""
-        self.task = task
-        self.net.current = task.head
+        self.resume_task(task)
+
+    def phases(self) -> tuple[float, ...]:
+        """Return the parts that a task's training has, each as a share of the epochs allowed."""
+        return (1.0,)
+
+    def begin_phase(self, phase: int, data: TaskData) -> None:  # noqa: B027 (few methods have several)
+        """Get ready for phase 1, 2, ... of the task at hand."""
 
     @abstractmethod
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
         """Learn from a batch; return its mean NLL."""
 
-    def end_task(self) -> None:  # noqa: B027 (most methods have something to do here, some have not)
-        """Keep what the task has taught."""
+    def end_task(self, data: TaskData) -> None:  # noqa: B027 (most methods have something to do here, some have not)
+        """Keep what the task has taught. Its data is at hand for the last time."""
 
     @abstractmethod
     def set_rate(self, lr: float) -> None:
@@ -115,19 +159,14 @@ class Method(ABC):
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the method remembers."""
-        task = self.task
-        return {
-            "net": dict(self.net.state_dict()),
-            "generator": self.generator.get_state(),
-            "task": task and [task.index, task.size, task.head, task.outputs.start, task.outputs.stop],
-        }
+        task = self.task and {**vars(self.task), "outputs": [self.task.outputs.start, self.task.outputs.stop]}
+        return {"net": dict(self.net.state_dict()), "generator": self.generator.get_state(), "task": task}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where the state was taken."""
         self.task = None
         if state["task"] is not None:
-            index, size, head, start, stop = state["task"]
-            self.resume_task(TaskInfo(index, size, head, range(start, stop)))
+            self.resume_task(TaskInfo(**{**state["task"], "outputs": range(*state["task"]["outputs"])}))
         self.net.load_state_dict(state["net"])
         self.generator.set_state(state["generator"])
 

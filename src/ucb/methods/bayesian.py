@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes import ELBO, Estimator, ScaleMixture, checks, forward, gaussians, mean_forward, to_bayesian
-from ucb.methods.base import Asked, Method, Settings, TaskInfo
+from ucb.methods.base import Asked, Method, Settings, TaskInfo, chosen
 from ucb.nets import HeadedNet
 from ucb.optim import param_groups
 from ucb.optim.base import PerWeightOptimizer
@@ -23,9 +23,10 @@ from ucb.optim.groups import Group
 class BayesianSettings(Settings):
     """What every Bayesian method can be set to. The prior is the paper's: pi, and -log of its two spreads."""
 
+    lr: float = chosen(0.3, among=(0.1, 0.3, 0.5, 1.0))
     spread: float = 0.5
     """Sigma at the start, relative to each layer's weights."""
-    temperature: float = 0.01
+    temperature: float = chosen(0.001, among=(0.001, 0.01))
     samples: int = 10
     prior_samples: int = 1
     estimator: Estimator = "local"
@@ -114,13 +115,10 @@ class BayesianMethod(Method):
     def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under weight samples, or under the mean weights."""
         self.net.eval()
-        current, self.net.current = self.net.current, asked.head
-        try:
+        with self.net.using(asked.head):
             if samples == 0:
                 return mean_forward(self.net, x).unsqueeze(0)
             return forward(self.net, x, samples, generator=generator)
-        finally:
-            self.net.current = current
 
     def state_dict(self) -> dict[str, Any]:
         """Add the optimiser and the first spread to what every method remembers."""

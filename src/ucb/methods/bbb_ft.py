@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ucb.methods.base import method
+from ucb.methods.base import TaskData, method
 from ucb.methods.ucb import UCBMethod
 
 
@@ -13,5 +13,5 @@ class BBBFineTuning(UCBMethod):
     name = "bbb-ft"
     summary = "Bayesian fine-tuning: nothing is done against forgetting"
 
-    def end_task(self) -> None:
+    def end_task(self, data: TaskData) -> None:
         """Do nothing."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ucb.methods.base import method
+from ucb.methods.base import TaskData, chosen, method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import UCB, Importance, RateScale
 from ucb.optim.groups import Group
@@ -20,7 +20,7 @@ class UCBSettings(BayesianSettings):
     rho_lr: float = 0.0
     """Rho's own base rate; 0 takes mu's."""
     importance: Importance = "certainty"
-    gain: float = 1.0
+    gain: float = chosen(1.0, among=(0.5, 1.0, 2.0, 5.0))
     cap: float = 1.0
     """The largest factor on a rate; 0 lifts it."""
     on: On = "mu"
@@ -51,6 +51,6 @@ class UCBMethod(BayesianMethod):
         """Return UCB's optimiser."""
         return UCB(groups, **self.settings.optimizer_options())
 
-    def end_task(self) -> None:
+    def end_task(self, data: TaskData) -> None:
         """Let certain weights learn slowly from now on."""
         self.optimizer.consolidate()

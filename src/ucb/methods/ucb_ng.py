@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
-from ucb.methods.base import TaskInfo, method
+from ucb.methods.base import TaskData, TaskInfo, chosen, method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import UCBNG
 from ucb.optim.groups import Group
@@ -15,13 +15,13 @@ from ucb.optim.groups import Group
 class UCBNGSettings(BayesianSettings):
     """See :class:`ucb.optim.UCBNG`; the prior's spread is sigma's start."""
 
-    lr: float = 0.15
+    lr: float = chosen(0.15, among=(0.1, 0.3, 0.5))
     spread: float = 2.4
     """On 784-1200 this is a prior spread of 0.05. Far below it (0.1) the prior outweighs a task's curvature, and sigma
     hardly moves."""
-    temperature: float = 0.05
+    temperature: float = chosen(0.05, among=(0.005, 0.05, 0.5))
     beta: float = 1e-3
-    power: float = 1.0
+    power: float = chosen(1.0, among=(1.0, 2.0))
     pull: bool = False
 
 
@@ -50,6 +50,6 @@ class UCBNGMethod(BayesianMethod):
         super().resume_task(task)
         self.objective = dataclasses.replace(self.objective, temperature=0.0)
 
-    def end_task(self) -> None:
+    def end_task(self, data: TaskData) -> None:
         """Let the task's curvature join what is known."""
         self.optimizer.consolidate()

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
+import torch
 from torch import Tensor, nn
 
 
 class HeadedNet(nn.Module):
-    """``forward`` answers with the head called ``current``; the others rest.
+    """``forward`` answers with the head called ``current``; the others rest. None is all of them, side by side.
 
     All heads are there from the start, so that a net's weights do not depend on when a task comes.
     """
+
+    current: int | None
 
     def __init__(self, trunk: nn.Module, features: int, head_sizes: Sequence[int]) -> None:
         super().__init__()
@@ -21,5 +25,17 @@ class HeadedNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the current head."""
-        logits: Tensor = self.heads[self.current](self.trunk(x))
+        features = self.trunk(x)
+        if self.current is None:
+            return torch.cat([head(features) for head in self.heads], -1)
+        logits: Tensor = self.heads[self.current](features)
         return logits
+
+    @contextmanager
+    def using(self, head: int | None) -> Iterator[None]:
+        """Answer with another head for a while."""
+        before, self.current = self.current, head
+        try:
+            yield
+        finally:
+            self.current = before

@@ -4,8 +4,9 @@ from ucb.stream.benchmarks import BENCHMARKS, Benchmark, benchmark
 from ucb.stream.builders import from_arrays, from_datasets, permuted, sequence, split_by_classes
 from ucb.stream.examples import DatasetExamples, Examples, Resident, TensorExamples
 from ucb.stream.mnist import MNIST, load_mnist
+from ucb.stream.preparation import Preparation
 from ucb.stream.source import Source
-from ucb.stream.task import Preparation, Scenario, Stream, Task
+from ucb.stream.task import Scenario, Stream, Task
 
 __all__ = [
     "BENCHMARKS",

@@ -9,8 +9,9 @@ from functools import cache
 from ucb.bayes.checks import nearest
 from ucb.stream.builders import permuted, split_by_classes
 from ucb.stream.mnist import load_mnist
+from ucb.stream.preparation import Preparation
 from ucb.stream.source import Source
-from ucb.stream.task import Preparation, Scenario, Stream
+from ucb.stream.task import Scenario, Stream
 
 DIGITS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 

@@ -17,8 +17,9 @@ from torch.utils.data import Dataset
 from ucb.bayes.checks import count
 from ucb.seeds import generator_for
 from ucb.stream.examples import DatasetExamples, TensorExamples
+from ucb.stream.preparation import Preparation
 from ucb.stream.source import Array, Source
-from ucb.stream.task import Preparation, Scenario, Stream, Task
+from ucb.stream.task import Scenario, Stream, Task
 
 VALIDATION = 0.15
 T = TypeVar("T")

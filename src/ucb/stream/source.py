@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ucb.bayes.checks import finite
 from ucb.stream.examples import Resident
-from ucb.stream.task import Preparation
+from ucb.stream.preparation import Preparation
 
 Array = Tensor | npt.NDArray[Any]
 

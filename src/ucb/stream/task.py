@@ -2,46 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
-import torch
-from torch import Tensor
-
 from ucb.stream.examples import Examples
-
-
-@dataclass(frozen=True)
-class Preparation:
-    """How stored pixels become a net's input, on whatever device they are: (x / 255 - mean) / std, then a permutation.
-
-    ``mean`` and ``std`` hold one number, or one for each channel. ``permutation`` reorders the flattened pixels.
-    """
-
-    mean: tuple[float, ...] = (0.0,)
-    std: tuple[float, ...] = (1.0,)
-    permutation: Tensor | None = None
-    _constants: dict[torch.device, tuple[Tensor, Tensor, Tensor | None]] = field(
-        default_factory=dict, init=False, repr=False, compare=False
-    )
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """Return float inputs; floating-point data is taken as it is, but for the permutation."""
-        mean, std, permutation = self._on(x.device)
-        if not x.is_floating_point():
-            shape = (-1, *[1] * (x.dim() - 2))
-            x = (x.float() / 255 - mean.view(shape)) / std.view(shape)
-        if permutation is not None:
-            x = x.flatten(1)[:, permutation].view_as(x)
-        return x
-
-    def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
-        """Return mean, std and permutation on ``device``; they go there once: a copy a batch would hold up a GPU."""
-        if device not in self._constants:
-            permutation = None if self.permutation is None else self.permutation.to(device)
-            made = torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device), permutation
-            self._constants[device] = made
-        return self._constants[device]
+from ucb.stream.mixed import MixedExamples, Part
+from ucb.stream.preparation import Preparation
 
 
 @dataclass(frozen=True)
@@ -53,7 +20,7 @@ class Task:
     train: Examples
     validation: Examples
     test: Examples
-    prepare: Preparation = Preparation()
+    prepare: Preparation = field(default_factory=Preparation)
 
 
 @dataclass(frozen=True)
@@ -104,3 +71,24 @@ class Stream:
         apart = self.scenario.heads == "one" and not self.scenario.shared_outputs
         first = sum(len(task.classes) for task in self.tasks[:index]) if apart else 0
         return range(first, first + own)
+
+    def joint(self, last: int) -> Task:
+        """Return tasks 0 .. ``last`` as one. Its labels number the outputs of all heads, side by side."""
+        tasks, firsts = self.tasks[: last + 1], [self._wide_start(index) for index in range(last + 1)]
+
+        def mixed(examples: Iterable[Examples]) -> MixedExamples:
+            return MixedExamples(
+                [Part(e, task.prepare, first) for e, task, first in zip(examples, tasks, firsts, strict=True)]
+            )
+
+        return Task(
+            f"tasks 1 to {last + 1}",
+            tuple(name for task in tasks for name in task.classes),
+            mixed(task.train for task in tasks),
+            mixed(task.validation for task in tasks),
+            mixed(task.test for task in tasks),
+        )
+
+    def _wide_start(self, index: int) -> int:
+        several = self.scenario.heads == "many"
+        return sum(self.head_sizes[:index]) if several else self.outputs_of(index).start

@@ -1,0 +1,71 @@
+"""What the methods share that learn an ordinary net by gradient descent: what is added to the gradient differs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ucb.methods.base import Asked, Method, Settings
+from ucb.nets import HeadedNet
+
+
+class OrdinaryMethod(Method):
+    """Plain stochastic gradient descent on the mean NLL; heads at rest have no gradient and stay."""
+
+    def __init__(self, net: HeadedNet, settings: Settings, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        self.net = net
+        self.optimizer = torch.optim.SGD(net.parameters(), settings.lr)
+
+    def shared(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that all tasks share, by name: the trunk's, and the head's where there is one only."""
+        one_head = len(self.net.heads) == 1
+        return {n: p for n, p in self.net.named_parameters() if one_head or n.startswith("trunk.")}
+
+    def learn(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step of gradient descent."""
+        self.net.train()
+        self.optimizer.zero_grad()
+        nll = self.nll(self.net(x), y)
+        self.objective(nll, x).backward()
+        self.adjust_gradients()
+        self.clip_gradients()
+        self.optimizer.step()
+        return nll.detach()
+
+    def objective(self, nll: Tensor, x: Tensor) -> Tensor:
+        """Return what is minimised: the batch's NLL, and what a method adds to it."""
+        return nll
+
+    def adjust_gradients(self) -> None:
+        """Change the gradients before they are clipped and used."""
+
+    def set_rate(self, lr: float) -> None:
+        """Set the learning rate."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
+
+    @torch.no_grad()
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL."""
+        self.net.eval()
+        return self.nll(self.net(x), y)
+
+    @torch.no_grad()
+    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+        """Return the net's logits: an ordinary net has one sample."""
+        self.net.eval()
+        with self.net.using(asked.head):
+            logits: Tensor = self.net(x)
+        return logits.unsqueeze(0)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Add the optimiser."""
+        return {**super().state_dict(), "optimizer": self.optimizer.state_dict()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken."""
+        super().load_state_dict(state)
+        self.optimizer.load_state_dict(state["optimizer"])
