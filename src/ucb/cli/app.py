@@ -85,6 +85,13 @@ def run_command(
     single_head: Annotated[
         bool, typer.Option("--single-head", help="One head; the task is hidden at test time.")
     ] = False,
+    blur: Annotated[
+        float | None,
+        typer.Option(help="0 to 1: tasks fade into each other and share their outputs; no boundary is told."),
+    ] = None,
+    final_only: Annotated[
+        bool, typer.Option("--final-only", help="Joint training: once on all tasks, not anew at each.")
+    ] = False,
     set_: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Any other setting; may be repeated.")
     ] = None,
@@ -93,8 +100,8 @@ def run_command(
     """Learn a benchmark's tasks one after another, and say how well each is known at the end."""
     folder = out or Path("runs") / f"{benchmark}-{method}-seed{seed}"
     with answering(folder, debug or context.obj):
-        options = {"epochs": epochs, "samples": samples}
-        job = job_from(benchmark, method, options, set_ or [], hidden, seed, tasks, single_head, device)
+        options = {"epochs": epochs, "samples": samples, "final_only": final_only or None}
+        job = job_from(benchmark, method, options, set_ or [], hidden, seed, tasks, single_head, blur, device)
         with _watching(job, folder) as observer:
             result = engine.start(job, folder, observer)
         show_result(result, folder)

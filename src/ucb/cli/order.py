@@ -20,15 +20,18 @@ def job_from(
     seed: int,
     tasks: int | None,
     single_head: bool,
+    blur: float | None,
     device: str,
 ) -> Job:
     """Return the job: the recipe's settings, over them those in ``words``, and over these the options that are set."""
     known = TRAINING_KINDS | kinds_of(method_named(method).settings_type)
     chosen = {name: value for name, value in options.items() if value is not None}
-    if strange := [f"--{name}" for name in chosen if name not in known]:
+    if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
         raise ValueError(f"{method} has no {', '.join(strange)}: leave it out")
     values = typed(pairs(words) | chosen, known, f"{method} has no setting")
-    recipe = recipe_for(benchmark, method)
+    if blur is not None and values.get("epochs", 1) != 1:
+        raise ValueError("tasks that fade into each other pass by once: leave out --epochs")
+    recipe = recipe_for(benchmark if blur is None else f"{benchmark}-blurred", method)
     for_training = {name: value for name, value in values.items() if name in TRAINING_KINDS}
     for_method = {name: value for name, value in values.items() if name not in TRAINING_KINDS}
     return Job(
@@ -37,6 +40,7 @@ def job_from(
         seed,
         tasks,
         single_head,
+        blur,
         **({"hidden": hidden} if hidden else {}),
         training=recipe.training | for_training,
         settings=recipe.settings | for_method,

@@ -33,7 +33,9 @@ def show_result(result: dict[str, Any], folder: Path) -> None:
     _print(table)
     console.print()
     hidden = " (generalised: no task named)" if result["generalised_acc"] is not None else ""
-    figures = f"ACC {result['acc']:.2f}{hidden}   BWT {result['bwt']:+z.2f} (over n-1 tasks: {result['bwt_n1']:+z.2f})"
+    figures = f"ACC {result['acc']:.2f}{hidden}"
+    if result["bwt"] is not None:
+        figures += f"   BWT {result['bwt']:+z.2f} (over n-1 tasks: {result['bwt_n1']:+z.2f})"
     _say(f"{figures}   {result['seconds']:.0f} s")
     _say(f"result, log and checkpoint are in {folder}")
 
@@ -49,13 +51,18 @@ def forms(result: dict[str, Any]) -> Iterator[tuple[str, Table]]:
         yield LONG, _matrix(result, rows, columns, digits)
     matrix = result["accuracy_matrix"]
     learnt = [row[-1] for row in matrix]
-    pairs = [[f"{first:.2f}", f"{last:.2f}"] for first, last in zip(learnt, matrix[-1], strict=True)]
+    pairs = [[_figure(first, 2), _figure(last, 2)] for first, last in zip(learnt, matrix[-1], strict=True)]
     yield SHORT, _table(["task", "when learnt", "at the end"], names, pairs)
 
 
 def _matrix(result: dict[str, Any], names: list[str], heads: list[str], digits: int) -> Table:
-    rows = [[f"{value:.{digits}f}" for value in row] for row in result["accuracy_matrix"]]
+    rows = [[_figure(value, digits) for value in row] for row in result["accuracy_matrix"]]
     return _table(["after", *heads], names, rows)
+
+
+def _figure(value: float | None, digits: int) -> str:
+    """Return a figure, or a dash where none was measured."""
+    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _table(heads: list[str], names: list[str], rows: list[list[str]]) -> Table:

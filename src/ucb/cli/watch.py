@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Self
@@ -18,7 +19,9 @@ ROOMY, SNUG = 76, 58
 
 def line_of(epoch: Epoch) -> str:
     """Say an epoch in one line."""
-    losses = f"loss {epoch.loss:.4f}, validation {epoch.validation_loss:.4f}"
+    losses = f"loss {epoch.loss:.4f}"
+    if not math.isnan(epoch.validation_loss):  # a stream without boundaries does without
+        losses += f", validation {epoch.validation_loss:.4f}"
     return f"task {epoch.task + 1} epoch {epoch.epoch + 1}: {losses}, rate {epoch.rate:.2g}, {epoch.seconds:.1f} s"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 
 from ucb.bayes.predict import from_logits
 from ucb.methods import Asked, Method
-from ucb.metrics import ece, nll
+from ucb.metrics import ece, nlls
 from ucb.seeds import generator_for
 from ucb.stream.task import Stream
 
@@ -25,6 +26,13 @@ class Judgement:
     mean_weight_accuracy: float
     ece: float
     nll: float
+    nll_error: float
+    """The standard error of ``nll``."""
+
+    @classmethod
+    def missing(cls) -> Judgement:
+        """Return what stands for a judgement that was not made."""
+        return cls(*[math.nan] * 5)
 
 
 def judge(method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object) -> Judgement:
@@ -49,9 +57,11 @@ def judge(method: Method, stream: Stream, index: int, samples: int, device: torc
         mean.append(probabilities(inputs, 0).argmax(1))
         truth.append(y if known else y + outputs.start)
     p, target = torch.cat(sampled), torch.cat(truth)
+    losses = nlls(p, target)
     return Judgement(
         100 * float((p.argmax(1) == target).double().mean()),
         100 * float((torch.cat(mean) == target).double().mean()),
         float(ece(p, target)),
-        float(nll(p, target)),
+        float(losses.mean()),
+        float(losses.std() / math.sqrt(len(losses))) if len(losses) > 1 else 0.0,
     )

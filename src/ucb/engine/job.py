@@ -40,6 +40,7 @@ class Job:
     seed: int = 0
     tasks: int | None = None
     single_head: bool = False
+    blur: float | None = None
     hidden: list[int] = field(default_factory=lambda: [1200])
     training: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
@@ -53,6 +54,8 @@ class Job:
         checks.count("seed", self.seed, least=0)
         if self.tasks is not None:
             checks.count("tasks", self.tasks)
+        if self.blur is not None and not (isinstance(self.blur, int | float) and 0 <= self.blur <= 1):
+            raise ValueError(f"blur must be between 0 and 1, not {self.blur!r}")
         if not isinstance(self.hidden, list | tuple):
             raise TypeError(f"hidden must be a list of whole numbers, not {self.hidden!r}")
         for units in self.hidden:
@@ -64,7 +67,7 @@ class Job:
         settings = with_values(kind.settings_type(), self.settings)
         training = _training(self.training)
         device = device_named(self.device)
-        stream = benchmark(self.benchmark, self.seed, tasks=self.tasks, single_head=self.single_head)
+        stream = benchmark(self.benchmark, self.seed, tasks=self.tasks, single_head=self.single_head, blur=self.blur)
         first = next(iter(stream.tasks[0].test.batches(torch.arange(1), 1, torch.device("cpu"))))[0]
         with torch.random.fork_rng():
             torch.manual_seed(derived_seed("weights", self.seed))  # the same for every method

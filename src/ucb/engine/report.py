@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import platform
 import resource
 import sys
@@ -22,13 +23,14 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
     """Return everything that was measured, with all it takes to repeat it."""
     matrix, stream = run.matrix, run.stream
     hidden = not stream.scenario.task_known
-    last = run.judgements[-1]
-    return {
+    last, learnt = run.judgements[-1], [row[-1] for row in matrix.after]
+    found = {
         "benchmark": stream.name,
         "method": run.method.name,
         "seed": run.seed,
         "tasks": [task.name for task in stream.tasks],
         "accuracy_matrix": matrix.after,
+        "after_task_end": own if (own := [row[-1].accuracy for row in run.judgements]) != learnt else None,
         "acc": matrix.acc,
         "bwt": matrix.bwt,
         "bwt_n1": matrix.bwt_n1,
@@ -50,6 +52,14 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
         "task_seconds": run.at.task_seconds,
         "peak_memory_bytes": peak_memory(run.device),
     }
+    return {key: _without_nan(value) for key, value in found.items()}
+
+
+def _without_nan(value: Any) -> Any:
+    """Return the value with None for what was not measured, which JSON can say."""
+    if isinstance(value, list):
+        return [_without_nan(each) for each in value]
+    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def sigma_movement(method: BayesianMethod) -> dict[str, dict[str, float | None]]:
@@ -78,12 +88,16 @@ def weight_count(method: Method) -> int:
 
 
 def stored_values(state: Any) -> int:
-    """Count the numbers that a method must keep between tasks, random states aside."""
+    """Count the numbers of 4 bytes that a method must keep between tasks; random states and first weights aside."""
+    return math.ceil(_bytes(state) / 4)
+
+
+def _bytes(state: Any) -> int:
     if isinstance(state, Tensor):
-        return state.numel() if state.dtype != torch.uint8 else 0
+        return state.numel() * state.element_size()
     if isinstance(state, dict):
-        return sum(stored_values(value) for key, value in state.items() if key not in ("generator", "start"))
-    return sum(stored_values(value) for value in state) if isinstance(state, list | tuple) else 0
+        return sum(_bytes(value) for key, value in state.items() if key not in ("generator", "start", "first"))
+    return sum(_bytes(value) for value in state) if isinstance(state, list | tuple) else 0
 
 
 def versions() -> dict[str, str]:

@@ -10,7 +10,6 @@ import copy
 import dataclasses
 import math
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,14 +19,14 @@ from torch import Tensor
 
 from ucb.bayes import checks
 from ucb.engine import checkpoint
-from ucb.engine.evaluate import ROWS, Judgement, judge
+from ucb.engine.access import TaskBatches, refuse_scenario
+from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.methods import Method, TaskInfo
 from ucb.metrics import AccuracyMatrix
 from ucb.seeds import generator_for
-from ucb.stream.examples import Examples
-from ucb.stream.task import Scenario, Stream, Task
+from ucb.stream.task import Stream, Task
 
 
 @dataclass(frozen=True)
@@ -79,28 +78,6 @@ class Progress:
     epochs_used: list[int] = field(default_factory=list)
     before_end: list[float] = field(default_factory=list)
     """Accuracy on each task before the method ended it, where a method wants that to count."""
-
-
-@dataclass(frozen=True)
-class TaskBatches:
-    """The data of the task at hand as methods see it: inputs ready for the net, labels as its outputs are numbered."""
-
-    task: Task
-    offset: int
-    batch_size: int
-    device: torch.device
-
-    def train(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all training examples once."""
-        return self._ready(self.task.train, self.batch_size)
-
-    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all held-out examples once."""
-        return self._ready(self.task.validation, ROWS)
-
-    def _ready(self, examples: Examples, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for x, y in examples.batches(torch.arange(len(examples)), rows, self.device):
-            yield self.task.prepare(x), y + self.offset
 
 
 class Run:
@@ -195,13 +172,17 @@ class Run:
         at, task = self.at, self._task()
         if self._is_new():
             self._begin(task)
+        if not self.method.learns_at(at.task, len(self.stream)):
+            self._go_on([Judgement.missing()] * (at.task + 1))
+            return
         self.observer.task_began(at.task, self.stream.tasks[at.task].name)
         shares = self.method.phases()
         while at.phase < len(shares):
             if at.phase > 0 and self._is_new():
                 self.method.begin_phase(at.phase, self._data_of(task))
                 at.rate = self.method.settings.lr
-            self._learn_phase(task, max(1, round(shares[at.phase] * self.training.schedule.epochs)))
+            epochs = self.training.schedule.epochs if self.stream.scenario.boundaries else 1
+            self._learn_phase(task, max(1, round(shares[at.phase] * epochs)))
             at.phase += 1
         self._end(task)
 
@@ -212,7 +193,7 @@ class Run:
         while not plateau.is_over:
             self.method.set_rate(plateau.rate)
             self._learn_epoch(task)
-            loss = self._validation_loss(task)
+            loss = self._validation_loss(task) if self.stream.scenario.boundaries else math.nan
             seconds = self._tick()
             mean_loss = at.losses[0] / at.losses[1]
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
@@ -246,14 +227,20 @@ class Run:
     def _begin(self, task: Task) -> None:
         at = self.at
         at.before.append(self._judge(at.task).accuracy)
+        at.rate, at.plateau_best, at.plateau_waited = self.method.settings.lr, math.inf, 0
+        boundaries = self.stream.scenario.boundaries
+        if at.task > 0 and not boundaries:
+            return  # the learner is not told
         head = at.task if self.stream.scenario.heads == "many" else 0
         batches = math.ceil(len(task.train) / self.training.batch_size)
-        self.method.begin_task(TaskInfo(at.task, len(task.train), head, self.stream.outputs_of(at.task), batches))
-        at.rate, at.plateau_best, at.plateau_waited = self.method.settings.lr, math.inf, 0
+        outputs = self.stream.outputs_of(at.task)
+        self.method.begin_task(TaskInfo(at.task, len(task.train), head, outputs, batches, boundaries))
 
     def _learn_epoch(self, task: Task) -> None:
         at, size = self.at, self.training.batch_size
-        order = torch.randperm(len(task.train), generator=generator_for("order", self.seed, at.task, at.epoch))
+        order = torch.arange(len(task.train))
+        if self.stream.scenario.boundaries:
+            order = order[torch.randperm(len(order), generator=generator_for("order", self.seed, at.task, at.epoch))]
         batches = math.ceil(len(order) / size)
         at.losses = at.losses or [0.0, 0.0]
         offset = self._offset
@@ -289,8 +276,13 @@ class Run:
         at = self.at
         if self.method.judged_before_end:
             at.before_end.append(self._judge(at.task).accuracy)
-        self.method.end_task(self._data_of(task))
-        row = [self._judge(i) for i in range(at.task + 1)]
+        if self.stream.scenario.boundaries:
+            self.method.end_task(self._data_of(task))
+        self._go_on([self._judge(i) for i in range(at.task + 1)])
+
+    def _go_on(self, row: list[Judgement]) -> None:
+        """Keep what was found after a task, and turn to the next."""
+        at = self.at
         at.rows.append([list(dataclasses.astuple(judgement)) for judgement in row])
         at.epochs_used.append(at.epoch)
         at.phase, at.phase_epochs = 0, []
@@ -298,7 +290,8 @@ class Run:
         at.task_seconds.append(at.seconds - sum(at.task_seconds))
         at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
         self.save()
-        self.observer.task_ended(at.task - 1, row)
+        if not math.isnan(row[-1].accuracy):
+            self.observer.task_ended(at.task - 1, row)
 
     def _judge(self, index: int) -> Judgement:
         samples = self.training.eval_samples
@@ -321,11 +314,3 @@ def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:
     ]
     if different:
         raise ValueError(f"the checkpoint is from another configuration: {'; '.join(different)}")
-
-
-def refuse_scenario(method: Method, scenario: Scenario) -> None:
-    """Refuse a scenario that the method cannot serve."""
-    if method.needs_task and not scenario.task_known:
-        raise ValueError(
-            f"{method.name} must be told the task at test time, and this scenario hides it: use several heads"
-        )

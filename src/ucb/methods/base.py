@@ -118,6 +118,10 @@ class Method(ABC):
         """Get ready for a task."""
         self.resume_task(task)
 
+    def learns_at(self, index: int, tasks: int) -> bool:
+        """Whether it learns when task ``index`` of ``tasks`` comes, or leaves it for later."""
+        return True
+
     def phases(self) -> tuple[float, ...]:
         """Return the parts that a task's training has, each as a share of the epochs allowed."""
         return (1.0,)

@@ -89,7 +89,11 @@ class BayesianMethod(Method):
                 if group["name"] not in known:
                     self.net.heads[index].requires_grad_(True)
                     self.optimizer.add_param_group(group)
-            self.net.heads[index].requires_grad_(index == task.head)
+            self.net.heads[index].requires_grad_(self.head_learns(index, task))
+
+    def head_learns(self, index: int, task: TaskInfo) -> bool:
+        """Whether a head learns in this task."""
+        return index == task.head
 
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
         """One step on the ELBO."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ucb.methods.base import TaskData, chosen, method
+from ucb.methods.base import TaskData, TaskInfo, chosen, method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import UCB, Importance, RateScale
 from ucb.optim.groups import Group
@@ -25,6 +25,8 @@ class UCBSettings(BayesianSettings):
     """The largest factor on a rate; 0 lifts it."""
     on: On = "mu"
     cumulative: bool = False
+    continuous: bool = False
+    """Let the rates follow sigma at every step; without boundaries they always do."""
 
     def optimizer_options(self) -> dict[str, Any]:
         """Return the settings as :class:`ucb.optim.UCB` takes them."""
@@ -35,6 +37,7 @@ class UCBSettings(BayesianSettings):
             "scale": RateScale(self.importance, self.gain, self.cap or None),
             "on": self.on,
             "cumulative": self.cumulative,
+            "continuous": self.continuous,
         }
 
 
@@ -44,12 +47,21 @@ class UCBMethod(BayesianMethod):
 
     name = "ucb"
     summary = "each weight's rate follows its uncertainty (ICLR 2020)"
+    paper = "Ebrahimi et al., ICLR 2020"
+    memory = "a rate for every weight"
+    needs_boundaries = False
     settings_type = UCBSettings
     settings: UCBSettings
+    optimizer: UCB
 
     def make_optimizer(self, groups: list[Group]) -> UCB:
         """Return UCB's optimiser."""
         return UCB(groups, **self.settings.optimizer_options())
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Where nobody marks the end of a task, let the rates follow sigma at every step."""
+        super().resume_task(task)
+        self.optimizer.continuous = self.settings.continuous or not task.boundaries
 
     def end_task(self, data: TaskData) -> None:
         """Let certain weights learn slowly from now on."""

@@ -31,6 +31,9 @@ class UCBNGMethod(BayesianMethod):
 
     name = "ucb-ng"
     summary = "UCB with sigma learnt from curvature (natural gradients)"
+    paper = "this project's variant; Khan et al. 2018 (VON), Shen et al. 2024 (IVON)"
+    memory = "curvature, precision and rate of every weight"
+    needs_boundaries = False
     settings_type = UCBNGSettings
     settings: UCBNGSettings
 
@@ -43,7 +46,7 @@ class UCBNGMethod(BayesianMethod):
         """Tell the optimiser the task's size."""
         super().begin_task(task)
         assert isinstance(self.optimizer, UCBNG)
-        self.optimizer.begin(task.size)
+        self.optimizer.begin(task.size, 0.0 if task.boundaries else task.size / task.batches)
 
     def resume_task(self, task: TaskInfo) -> None:
         """Leave the prior to the optimiser."""

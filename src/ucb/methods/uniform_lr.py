@@ -24,6 +24,7 @@ class UniformLRMethod(UCBMethod):
 
     name = "uniform-lr"
     summary = "the control: UCB's mean rate for every weight of a layer"
+    paper = "this project's control"
     settings_type = UniformSettings
     settings: UniformSettings
 

@@ -10,9 +10,14 @@ from ucb.bayes.checks import count
 
 def nll(probabilities: Tensor, target: Tensor) -> Tensor:
     """Return the mean negative log-probability of the true class, in nats."""
+    return nlls(probabilities, target).mean()
+
+
+def nlls(probabilities: Tensor, target: Tensor) -> Tensor:
+    """Return the negative log-probability of every row's true class, in nats."""
     _check(probabilities, target)
     true = probabilities.gather(1, target.unsqueeze(1)).squeeze(1)
-    return -true.clamp_min(torch.finfo(true.dtype).tiny).log().mean()
+    return -true.clamp_min(torch.finfo(true.dtype).tiny).log()
 
 
 def brier(probabilities: Tensor, target: Tensor) -> Tensor:

@@ -67,9 +67,13 @@ class PerWeightOptimizer(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
+        self.prepare()
         for group in self.param_groups:
             self.update(group)
         return loss
+
+    def prepare(self) -> None:
+        """Get ready for a step."""
 
     @abstractmethod
     def update(self, group: Group) -> None:

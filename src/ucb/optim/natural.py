@@ -30,6 +30,9 @@ class UCBNG(PerWeightOptimizer):
     lr * min(1, sigma / prior_sigma)^power. ``pull`` adds the prior's own force, towards the means
     that the task started with.
 
+    Without task boundaries, ``begin(size, batch)`` lets every step add its batch's share of the curvature to Lambda at
+    once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()`` would give.
+
     Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
     """
 
@@ -54,7 +57,7 @@ class UCBNG(PerWeightOptimizer):
             raise ValueError(f"beta must be between 0 and 1, not {beta}")
         self.beta, self.power, self.pull = beta, positive("power", power), pull
         count("size, the number of training examples,", size)
-        super().__init__(groups, {"lr": lr, "size": size, "prior_sigma": None})
+        super().__init__(groups, {"lr": lr, "size": size, "batch": 0.0, "prior_sigma": None})
 
     @torch.no_grad()
     def add_param_group(self, param_group: Group) -> None:
@@ -90,6 +93,8 @@ class UCBNG(PerWeightOptimizer):
         state, sigma = self.state[mu], F.softplus(rho)
         by_sigma = rho.grad / -torch.expm1(-sigma)  # dsigma/drho = sigmoid(rho) = 1 - exp(-sigma)
         state["curvature"] = natural_step(state["curvature"], by_sigma / sigma, self._delta(group), self.beta)
+        if group["batch"]:
+            self._learn_precision(group, group["batch"])
         self._set_rho(group)
 
     def _learn_mean(self, group: Group) -> None:
@@ -107,20 +112,26 @@ class UCBNG(PerWeightOptimizer):
         for group in self.gaussian_groups():
             mu = group["params"][0]
             state = self.state[mu]
-            state["precision"] += group["size"] * state["curvature"].clamp_min(0) / self.temperature
+            if not group["batch"]:
+                self._learn_precision(group, group["size"])
             state["curvature"].zero_()
-            state["scale"] = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
             if self.pull:
                 state["anchor"] = mu.clone()
             self._set_rho(group)
 
-    def begin(self, size: int) -> None:
-        """Start a task of ``size`` training examples."""
+    def _learn_precision(self, group: Group, examples: float) -> None:
+        """Add what so many examples have shown to the precision, and let the rates follow."""
+        state = self.state[group["params"][0]]
+        state["precision"].add_(state["curvature"].clamp_min(0), alpha=examples / self.temperature)
+        state["scale"] = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
+
+    def begin(self, size: int, batch: float = 0.0) -> None:
+        """Start a task of ``size`` training examples; with ``batch``, a stream without boundaries in such batches."""
         count("size, the number of training examples,", size)
         if any(self.state[group["params"][0]]["curvature"].any() for group in self.gaussian_groups()):
             raise RuntimeError("a task has been learnt that was not ended: call consolidate() before begin()")
         for group in self.param_groups:
-            group["size"] = size
+            group["size"], group["batch"] = size, batch
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
@@ -140,7 +151,9 @@ class UCBNG(PerWeightOptimizer):
         mu, rho = group["params"]
         if not rho.requires_grad:
             return
-        total = self._delta(group).add_(self.state[mu]["curvature"])
+        total = self._delta(group)
+        if not group["batch"]:  # else it is in the precision already
+            total.add_(self.state[mu]["curvature"])
         new = inverse_softplus((total * (group["size"] / self.temperature)).rsqrt())
         for mask, where_free in ((self.frozen.get(rho), False), (self.kept(rho), True)):
             if mask is not None:

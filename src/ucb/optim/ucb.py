@@ -27,9 +27,11 @@ class UCB(PerWeightOptimizer):
     slows down; the paper's choice, and the default, is mu alone. The scale is relative to the base rate: a task's end
     replaces it. ``cumulative=True`` multiplies it into the last one, as Algorithm 2 reads literally; since sigma is
     small, little can be learnt then after the second task. ``rho_lr`` is rho's own base rate, if it has one.
+
+    With ``continuous`` the rates follow the present sigma at every step, and no task's end need be known.
     """
 
-    settings: tuple[str, ...] = ("scale", "on", "cumulative")
+    settings: tuple[str, ...] = ("scale", "on", "cumulative", "continuous")
 
     def __init__(
         self,
@@ -41,15 +43,25 @@ class UCB(PerWeightOptimizer):
         scale: RateScale | None = None,
         on: On = "mu",
         cumulative: bool = False,
+        continuous: bool = False,
     ) -> None:
         positive("lr", lr)
         if not 0 <= not_negative("momentum", momentum) < 1:
             raise ValueError(f"momentum must be below 1, not {momentum}")
         one_of("on", on, get_args(On))
         self.scale = RateScale() if scale is None else scale
-        self.on, self.cumulative = on, cumulative
+        if cumulative and continuous:
+            raise ValueError(
+                "rates either follow sigma at every step (continuous) or are multiplied by it (cumulative)"
+            )
+        self.on, self.cumulative, self.continuous = on, cumulative, continuous
         rho_rate = 1.0 if rho_lr is None else not_negative("rho_lr", rho_lr) / lr
         super().__init__(groups, {"lr": lr, "momentum": momentum, "rho_rate": rho_rate})
+
+    def prepare(self) -> None:
+        """Let the rates follow sigma, if they do so all the time."""
+        if self.continuous:
+            self.rescale()
 
     def update(self, group: Group) -> None:
         """Move mu and rho of a Gaussian group, or ordinary parameters, against their gradients."""
@@ -75,13 +87,17 @@ class UCB(PerWeightOptimizer):
 
         Velocities of the finished task are dropped. Groups that are added later, a new head, start at the base rate.
         """
+        self.rescale()
+        for state in self.state.values():
+            state.pop("velocity", None)
+
+    def rescale(self) -> None:
+        """Set every rate from the present uncertainty."""
         groups = self.gaussian_groups()
         for group, scale in zip(groups, [self.scales_for(group) for group in groups], strict=True):
             for parameter, part in zip(group["params"], ("mu", "rho"), strict=True):
                 if self.on in (part, "both"):
                     self._set_scale(parameter, scale)
-        for state in self.state.values():
-            state.pop("velocity", None)
 
     def scales_for(self, group: Group) -> Tensor:
         """Return the factor on the rate of every weight of a group, from its present mu and sigma."""

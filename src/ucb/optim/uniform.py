@@ -32,4 +32,4 @@ class UniformLR(UCB):
             return torch.full_like(group["params"][0], self.constant)
         layer = [g for g in self.gaussian_groups() if g["layer"] == group["layer"]]
         scales = torch.cat([super(UniformLR, self).scales_for(g).flatten() for g in layer])
-        return torch.full_like(group["params"][0], float(scales.mean()))
+        return scales.mean().expand_as(group["params"][0])

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ucb.bayes.checks import nearest
+from ucb.stream.blurred import blurred
 from ucb.stream.builders import permuted, split_by_classes
 from ucb.stream.mnist import load_mnist
 from ucb.stream.preparation import Preparation
@@ -33,13 +34,19 @@ class Benchmark:
 
 
 def benchmark(
-    name: str, seed: int = 0, tasks: int | None = None, single_head: bool = False, shared_outputs: bool | None = None
+    name: str,
+    seed: int = 0,
+    tasks: int | None = None,
+    single_head: bool = False,
+    shared_outputs: bool | None = None,
+    blur: float | None = None,
 ) -> Stream:
     """Return the first ``tasks`` tasks of a benchmark (all, if None).
 
     They have a head each, and the task is known; or, with ``single_head``, one head, and the task is hidden. The
     outputs of that head are then shared by the tasks (``mnist-permuted``: 10) or one for each class of each task (100);
-    None is the benchmark's own choice.
+    None is the benchmark's own choice. With ``blur`` (0 to 1) they fade into each other, share their outputs, and no
+    boundary is told.
     """
     known = find(name)
     tasks = known.tasks if tasks is None else tasks
@@ -48,8 +55,11 @@ def benchmark(
         raise ValueError(f"tasks must be {allowed} for {name}, not {tasks}")
     if shared_outputs is not None and not single_head:
         raise ValueError("outputs can be shared or apart only with a single head")
-    shared = known.shared_outputs if shared_outputs is None else shared_outputs
-    scenario = Scenario("one", task_known=False, shared_outputs=shared) if single_head else Scenario()
+    if blur is not None:
+        shared = Scenario("one", task_known=False, shared_outputs=True)
+        return blurred(known.build(seed, tasks, shared), blur, seed)
+    shared_outputs = known.shared_outputs if shared_outputs is None else shared_outputs
+    scenario = Scenario("one", task_known=False, shared_outputs=shared_outputs) if single_head else Scenario()
     return known.build(seed, tasks, scenario)
 
 

@@ -29,13 +29,18 @@ class Scenario:
 
     ``many`` heads: one for each task, and the task is known. ``one`` head: with outputs shared by all tasks, or one
     output for each class of each task. When ``task_known`` is False the learner is never given the task at test time.
+    Without ``boundaries`` it is never told either when a task ends and the next begins: each passes by once, in its own
+    order.
     """
 
     heads: Literal["many", "one"] = "many"
     task_known: bool = True
     shared_outputs: bool = False
+    boundaries: bool = True
 
     def __post_init__(self) -> None:
+        if not self.boundaries and (self.task_known or not self.shared_outputs):
+            raise ValueError("without boundaries the task is hidden, and all tasks share their outputs")
         if self.heads == "many" and (not self.task_known or self.shared_outputs):
             raise ValueError("with several heads the task is known, and each has outputs of its own")
 

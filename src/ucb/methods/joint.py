@@ -1,0 +1,72 @@
+"""Joint training: at every step from scratch, on all tasks so far together. The bound that continual learning is under.
+
+With several heads the net answers with all of them side by side, and an example's loss sees its own head's outputs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucb.methods.base import Method, Settings, TaskInfo
+from ucb.nets import HeadedNet
+
+
+@dataclass(frozen=True)
+class JointSettings(Settings):
+    """When to train."""
+
+    final_only: bool = False
+    """Train once, on all tasks, instead of anew at each: ACC is the same, and there is no BWT."""
+
+
+class Joint(Method):
+    """Mix it in before a method that fine-tunes."""
+
+    paper = "the usual upper bound; Caruana 1997 for learning tasks together"
+    memory = "all data of all tasks"
+    is_joint = True
+    settings: JointSettings
+    optimizer: Any
+
+    def __init__(self, net: HeadedNet, settings: Any, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        self.first = {name: value.clone() for name, value in self.net.state_dict().items()}
+        sizes = [head.out_features for head in net.heads]
+        self.head_of = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+
+    def learns_at(self, index: int, tasks: int) -> bool:
+        """Learn at every task, or at the last one only."""
+        return index == tasks - 1 or not self.settings.final_only
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Start from scratch."""
+        super().begin_task(task)
+        self.optimizer.state.clear()
+        self.net.load_state_dict(self.first)
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Let all heads answer."""
+        super().resume_task(task)
+        self.net.current = None if len(self.net.heads) > 1 else 0
+
+    def nll(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL of mixed examples; with several heads each one's own head alone counts."""
+        if len(self.net.heads) == 1:
+            return F.cross_entropy(logits, y)
+        self.head_of = self.head_of.to(y.device)
+        foreign = self.head_of[y].unsqueeze(1) != self.head_of
+        return F.cross_entropy(logits.masked_fill(foreign, -torch.inf), y)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Add the first weights."""
+        return {**super().state_dict(), "first": self.first}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken."""
+        super().load_state_dict(state)
+        self.first = state["first"]
