@@ -12,8 +12,10 @@ import argparse
 import dataclasses
 import itertools
 import json
+import math
 import statistics
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -22,15 +24,16 @@ from unittest import mock
 
 import torch
 
-from ucb.engine import Job, job
+from ucb.engine import DivergedError, Job, job
 from ucb.engine.job import method_named
 from ucb.stream import Stream, benchmark
 from ucb.stream.benchmarks import find
 
 ROOT = Path(__file__).parent.parent
 RULE = (
-    "lowest projected NLL: that of each of the first two tasks right after it was learnt, plus the first one's rise "
-    "while the second was learnt times the mean number of later tasks, (n - 1) / 2"
+    "projected NLL: that of each of the first two tasks right after it was learnt, plus the first one's rise while the "
+    "second was learnt times the mean number of later tasks, (n - 1) / 2; of all settings within one standard error of "
+    "the lowest, the one whose first task rose least"
 )
 
 
@@ -45,34 +48,54 @@ def projected_nll(learnt: list[float], risen: float, tasks: int) -> float:
     return statistics.mean(learnt) + max(risen, 0.0) * (tasks - 1) / 2
 
 
-def trial(
-    settings: dict[str, Any], *, name: str, method: str, epochs: int, device: str, threads: int
-) -> dict[str, Any]:
+Point = tuple[str, dict[str, Any]]
+"""A method and settings to try."""
+
+
+def trial(point: Point, *, name: str, epochs: int, device: str, threads: int) -> dict[str, Any]:
     """Learn the first two tasks; return what held-out data says of the settings."""
+    method, settings = point
     torch.set_num_threads(threads)
     training = {"epochs": epochs, "eval_samples": 10}
     with mock.patch.object(job, "benchmark", without_test_data):
         run = Job(name, method, tasks=2, training=training, settings=settings, device=device).run()
     try:
         run.learn()
-    except RuntimeError as error:  # it diverged
-        return {"settings": settings, "score": None, "failed": str(error)}
-    (first,), (later, second) = ([judged.nll for judged in row] for row in run.judgements)
-    score = projected_nll([first, second], later - first, find(name).tasks)
-    figures = {"score": score, "learnt": [first, second], "risen": later - first}
-    print(f"{method} {settings}: {score:.4f}, learnt {first:.4f} {second:.4f}, risen {later - first:+.4f}", flush=True)
-    return {"settings": settings, **figures, "acc": run.matrix.acc, "bwt": run.matrix.bwt}
+    except DivergedError as stop:
+        return {"settings": settings, "score": None, "failed": str(stop)}
+    (first,), (later, second) = run.judgements
+    learnt, risen = [first.nll, second.nll], later.nll - first.nll
+    score, error = projected_nll(learnt, risen, find(name).tasks), math.hypot(first.nll_error, second.nll_error) / 2
+    print(f"{method} {settings}: {score:.4f}, learnt {first.nll:.4f} {second.nll:.4f}, risen {risen:+.4f}", flush=True)
+    figures = {"score": score, "error": error, "learnt": learnt, "risen": risen}
+    return {"settings": settings, **figures, "acc": run.matrix.acc, "bwt": run.matrix.bwt, "seconds": run.at.seconds}
 
 
-def trials(points: list[dict[str, Any]], jobs: int, **options: Any) -> list[dict[str, Any]]:
-    """Return what became of every point, the best first."""
-    work = partial(trial, threads=max(1, torch.get_num_threads() // jobs), **options)
+def choose(found: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the trial that the rule picks."""
+    whole = [each for each in found if each["score"] is not None]
+    if not whole:
+        raise SystemExit(f"every setting diverged: {found[0]['failed']}")
+    best = min(whole, key=lambda each: each["score"])
+    near = [each for each in whole if each["score"] <= best["score"] + best["error"]]
+    return min(near, key=lambda each: (each["risen"], each["score"]))
+
+
+def points_of(method: str) -> list[Point]:
+    """Return every point of a method's grid."""
+    grid = method_named(method).settings_type.grid()
+    return [(method, dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
+
+
+def trials(points: list[Point], jobs: int, options: dict[str, Any]) -> Iterator[tuple[Point, dict[str, Any]]]:
+    """Yield what becomes of every point, as it comes."""
+    work: Callable[[Point], dict[str, Any]] = partial(trial, threads=max(1, torch.get_num_threads() // jobs), **options)
     if jobs == 1:
-        found = [work(point) for point in points]
-    else:
-        with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
-            found = list(pool.map(work, points))
-    return sorted(found, key=lambda each: (each["score"] is None, each["score"]))
+        yield from ((point, work(point)) for point in points)
+        return
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        running = {pool.submit(work, point): point for point in points}
+        yield from ((running[done], done.result()) for done in as_completed(running))
 
 
 def main() -> None:
@@ -84,22 +107,52 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT)
     args = parser.parse_args()
-    for method in args.methods:
-        grid = method_named(method).settings_type.grid()
-        points = [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
-        options = {"name": args.benchmark, "method": method, "epochs": args.epochs, "device": args.device}
-        ranked = trials(points, args.jobs, **options)
-        best = ranked[0]
+    options = {"name": args.benchmark, "epochs": args.epochs, "device": args.device}
+    records = {method: Record(args.out, args.benchmark, method, options) for method in args.methods}
+    left = [point for method in args.methods for point in points_of(method) if not records[method].has(point[1])]
+    for (method, _), found in trials(left, args.jobs, options):
+        records[method].add(found)
+    for record in records.values():
+        record.write_recipe()
+
+
+class Record:
+    """Everything that was tried of a method, in a file that grows with every trial: a run that was cut goes on."""
+
+    def __init__(self, out: Path, benchmark: str, method: str, options: dict[str, Any]) -> None:
+        self.method, self.options = method, options
+        self.path = out / "results" / "tuning" / benchmark / f"{method}.json"
+        self.recipes = out / "src" / "ucb" / "recipes" / benchmark
+        self.trials: list[dict[str, Any]] = []
+        if self.path.exists():
+            kept = json.loads(self.path.read_text())
+            self.trials = kept["trials"] if all(kept[key] == value for key, value in options.items()) else []
+
+    def has(self, settings: dict[str, Any]) -> bool:
+        """Whether settings have been tried."""
+        return any(trial["settings"] == settings for trial in self.trials)
+
+    def add(self, found: dict[str, Any]) -> None:
+        """Add a trial, at once also in the file."""
+        self.trials.append(found)
+        write(self.path, {**self.options, "method": self.method, "rule": RULE, "seed": 0, "trials": self.trials})
+
+    def write_recipe(self) -> None:
+        """Write the recipe of the method, and of its control."""
+        wanted = [settings for _, settings in points_of(self.method)]
+        found = [trial for trial in self.trials if trial["settings"] in wanted]
+        best = choose(found)
         recipe = {
-            "training": {"epochs": args.epochs},
+            "training": {"epochs": self.options["epochs"]},
             "settings": best["settings"],
-            "found": f"best of {len(ranked)} on held-out data of the first two tasks, seed 0: projected NLL "
+            "found": f"chosen of {len(found)} on held-out data of the first two tasks, seed 0: projected NLL "
             f"{best['score']:.4f}, ACC {best['acc']:.2f}",
-            "grid": grid,
+            "grid": method_named(self.method).settings_type.grid(),
         }
-        write(args.out / "src" / "ucb" / "recipes" / args.benchmark / f"{method}.json", recipe)
-        record = {**options, "rule": RULE, "seed": 0, "trials": ranked}
-        write(args.out / "results" / "tuning" / args.benchmark / f"{method}.json", record)
+        write(self.recipes / f"{self.method}.json", recipe)
+        if self.method == "ucb":
+            control = {"found": "UCB's own settings, so that nothing but the uncertainty differs", "grid": {}}
+            write(self.recipes / "uniform-lr.json", recipe | control)
 
 
 def write(path: Path, values: dict[str, Any]) -> None:

@@ -1,4 +1,8 @@
-"""Put the figures of results/bench into docs/performance.md, between the markers that name them."""
+"""Put what was measured into the documents, between the markers that name it.
+
+<!-- figures: NAME --> ... <!-- end --> is a step's benchmark (results/bench/NAME.json), <!-- table: NAME --> a table of
+:mod:`method_tables`.
+"""
 
 from __future__ import annotations
 
@@ -6,21 +10,29 @@ import json
 import re
 from pathlib import Path
 
+from method_tables import TABLES
 from step import summary
 
 ROOT = Path(__file__).parent.parent
-DOCUMENT = ROOT / "docs" / "performance.md"
+DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md")]
 
 
 def written(text: str) -> str:
-    """Return the document with every block <!-- figures: NAME --> ... <!-- end --> made anew from its result file."""
+    """Return the document with every marked block made anew from its result files."""
 
     def block(match: re.Match[str]) -> str:
-        result = json.loads((ROOT / "results" / "bench" / f"{match[1]}.json").read_text())
-        return f"<!-- figures: {match[1]} -->\n{summary(result)}\n<!-- end -->"
+        kind, name = match[1], match[2]
+        made = TABLES[name]() if kind == "table" else figures(name)
+        return f"<!-- {kind}: {name} -->\n{made}\n<!-- end -->"
 
-    return re.sub(r"<!-- figures: (\S+) -->.*?<!-- end -->", block, text, flags=re.DOTALL)
+    return re.sub(r"<!-- (figures|table): (\S+) -->.*?<!-- end -->", block, text, flags=re.DOTALL)
+
+
+def figures(name: str) -> str:
+    """Return the summary of a step's benchmark."""
+    return summary(json.loads((ROOT / "results" / "bench" / f"{name}.json").read_text()))
 
 
 if __name__ == "__main__":
-    DOCUMENT.write_text(written(DOCUMENT.read_text()))
+    for document in DOCUMENTS:
+        document.write_text(written(document.read_text()))

@@ -21,10 +21,26 @@ SCENARIOS = {
 }
 
 
+TINY = {
+    "hat": {"sparsity": 0.05},  # with 16 units, the usual price of a unit shuts them all
+    "pathnet": {"modules": 4},  # with 16 modules, a tiny net has one unit in each
+    "vcl": {"lr": 0.03},
+    "vcl-vadam": {"lr": 0.03},
+    "vcl-gng": {"lr": 0.03, "spread": 0.5},  # more is too much noise for 16 units
+}
+"""What a method needs to learn a tiny net: the others take a rate of 0.3."""
+
+
 @pytest.mark.parametrize("name", METHODS)
 @pytest.mark.parametrize("scenario", SCENARIOS)
 def test_it_learns_three_tiny_tasks(name, scenario):
-    run = small_run(name, stream=tiny_stream(scenario=SCENARIOS[scenario]), epochs=6, lr=0.3)
+    stream = tiny_stream(scenario=SCENARIOS[scenario])
+    settings = {"lr": 0.3, **TINY.get(name, {})}
+    if known_methods()[name].needs_task and not SCENARIOS[scenario].task_known:
+        with pytest.raises(ValueError, match=f"{name} must be told the task"):
+            small_run(name, stream=stream)
+        return
+    run = small_run(name, stream=stream, epochs=6, **settings)
     run.learn()
     assert len(run.matrix.after) == 3
     assert run.matrix.after[0][0] > 85
@@ -57,7 +73,7 @@ class StopAt(Observer):
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("moment", [1, 7, 8, 16, 17, 20, 33, 47])
+@pytest.mark.parametrize("moment", [1, 8, 20, 47])
 def test_going_on_from_a_checkpoint_equals_never_having_stopped(name, moment, tmp_path):
     """The run is cut somewhere and a fresh one goes on from the last checkpoint, which was some steps earlier."""
     whole = small_run(name)
@@ -103,7 +119,7 @@ class Sealed(Examples):
         return self.inner.batches(*args)
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name, kind in known_methods().items() if not kind.is_joint])
 def test_data_of_old_tasks_is_never_touched_again(name):
     tiny = tiny_stream()
     tasks = tuple(Task(t.name, t.classes, Sealed(t.train), Sealed(t.validation), t.test, t.prepare) for t in tiny.tasks)
@@ -133,7 +149,21 @@ def test_a_loss_that_diverges_stops_the_run_and_the_last_good_state_stays(name, 
     assert all(torch.equal(good[key], value) for key, value in weights(again).items())
 
 
+PLAIN = [name for name in METHODS if not name.startswith("vcl") and name not in ("pnn", "pathnet")]
+"""Methods whose net is the given one, and whose head takes plain gradient steps."""
+
+
 @pytest.mark.parametrize("name", METHODS)
+def test_every_method_says_what_it_is(name):
+    kind = known_methods()[name]
+    assert kind.summary
+    assert kind.memory
+    assert kind.settings_type.grid(), "what is tried must stand beside the settings"
+    assert math.prod(len(values) for values in kind.settings_type.grid().values()) <= 40
+    assert kind.__module__ == f"ucb.methods.{name.replace('-', '_')}", "one file a method, called like it"
+
+
+@pytest.mark.parametrize("name", PLAIN)
 def test_the_rate_drops_in_every_task_and_no_parameter_leaves(name):
     """Defects D5 and D6: in the first task, too, and for means, spreads and heads alike."""
     run, x, y = small_run(name), torch.randn(40, 8), torch.randint(2, (40,))
@@ -148,7 +178,7 @@ def test_the_rate_drops_in_every_task_and_no_parameter_leaves(name):
         run.method.end_task(Given(x, y))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in PLAIN if not name.endswith("-jt")])
 def test_the_head_of_a_later_task_learns_at_the_base_rate(name):
     """Defect D4: untrained heads. One step moves the new head by lr times its gradient."""
     run = small_run(name, lr=0.25)
@@ -161,7 +191,7 @@ def test_the_head_of_a_later_task_learns_at_the_base_rate(name):
         torch.testing.assert_close(before - head, 0.25 * head.grad)
         assert head.grad.abs().sum() > 0
         for other in range(3):
-            if other != task:
+            if other != task and (name != "lwf" or other > task):  # with LwF old heads learn along
                 assert all(p.grad is None for p in run.method.net.heads[other].parameters())
         run.method.end_task(Given(x, y))
 
@@ -184,9 +214,10 @@ def test_splits_orders_and_first_weights_are_the_same_for_all_methods():
         run.learn()
         seen[name] = first, batches
     reference_weights, reference_batches = seen["ord-ft"]
-    for first, batches in seen.values():
-        assert first.keys() == reference_weights.keys()
-        assert all(torch.equal(first[key], value) for key, value in reference_weights.items())
+    for name, (first, batches) in seen.items():
+        if name not in ("pnn", "pathnet"):  # their nets are others by design
+            assert first.keys() == reference_weights.keys()
+            assert all(torch.equal(first[key], value) for key, value in reference_weights.items())
         epoch = len(reference_batches) // 6
         for (x, y), (a, b) in zip(batches[:epoch], reference_batches[:epoch], strict=True):
             assert torch.equal(x, a)

@@ -13,7 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes.checks import finite, positive, positive_everywhere
-from ucb.bayes.kernels import add_mixture_score, sum_squares
+from ucb.bayes.kernels import add_mixture_score, sum_log, sum_squares
 from ucb.bayes.posterior import gaussians
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
@@ -96,6 +96,12 @@ class Normal(Prior):
         self, mean: Tensor, sigma: Tensor, grad_mean: Tensor, grad_sigma: Tensor, factor: float
     ) -> Tensor:
         """Add ``factor`` times (m - mean) / scale^2 and -sigma / scale^2; return the sum of E log p."""
+        if self.scale.shape == mean.shape:
+            offset, spread = (mean - self.mean).div_(self.scale), sigma / self.scale
+            squares = sum_squares(offset) + sum_squares(spread)
+            grad_mean.addcdiv_(offset, self.scale, value=-factor)
+            grad_sigma.addcdiv_(spread, self.scale, value=-factor)
+            return -0.5 * squares - sum_log(self.scale) - mean.numel() * HALF_LOG_TWO_PI
         if self.scale.dim() > 0:
             return super().add_expected_score(mean, sigma, grad_mean, grad_sigma, factor)
         scale = float(self.scale)

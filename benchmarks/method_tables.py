@@ -1,0 +1,105 @@
+"""The tables of docs/methods.md: what each method is, and what was measured of it, from classes and result files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from ucb.engine.recipes import recipe_for
+from ucb.methods import Method, known_methods
+
+RESULTS = Path(__file__).parent.parent / "results"
+BENCHMARK = "mnist-5split"
+
+
+def table(heads: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """Return a table in Markdown."""
+    heads = list(heads)
+    lines = [heads, ["---"] * len(heads), *rows]
+    return "\n".join("| " + " | ".join(str(cell) for cell in line) + " |" for line in lines)
+
+
+def about() -> str:
+    """Return what each method says of itself."""
+    rows = [
+        [f"`{name}`", kind.summary, kind.paper or "-", scenarios(kind), kind.memory]
+        for name, kind in known_methods().items()
+    ]
+    return table(["method", "what it does", "from", "scenarios", "keeps beside the net"], rows)
+
+
+def scenarios(kind: type[Method]) -> str:
+    """Return the scenarios that a method serves."""
+    task = "task known" if kind.needs_task else "all"
+    return task if kind.needs_boundaries else f"{task}, no boundaries"
+
+
+def measured() -> str:
+    """Return ACC, BWT and costs of every method on 5-Split MNIST."""
+    rows = []
+    for name in known_methods():
+        result = _read(RESULTS / BENCHMARK / f"{name}-seed0.json")
+        if result is not None:
+            rows.append(
+                [
+                    f"`{name}`",
+                    f"{result['acc']:.2f}",
+                    "-" if result["bwt"] is None else f"{result['bwt']:+z.2f}",
+                    f"{result['learning_acc']:.2f}" if result["learning_acc"] is not None else "-",
+                    f"{result['seconds']:.0f}",
+                    f"{result['weights']:,}",
+                    f"{result['stored_values']:,}",
+                ]
+            )
+    return table(["method", "ACC", "BWT", "right after learning", "seconds", "weights", "stored values"], rows)
+
+
+def settings() -> str:
+    """Return the chosen value of every tuned setting, with what was tried."""
+    rows = []
+    for name, kind in known_methods().items():
+        recipe = recipe_for(BENCHMARK, name)
+        grid = kind.settings_type.grid()
+        chosen = "; ".join(
+            f"{key} **{recipe.settings.get(key, _default(kind, key))}** of {_list(grid[key])}" for key in grid
+        )
+        rows.append([f"`{name}`", chosen if recipe.settings else f"not tuned: {chosen}"])
+    return table(["method", "chosen of tried"], rows)
+
+
+def steps() -> str:
+    """Return what a step costs beside ord-ft's."""
+    result = _read(RESULTS / "bench" / "methods.json")
+    if result is None:
+        return "not measured"
+    rows = [[f"`{n}`", f"{1e3 * m['seconds']:.1f}", f"{m['ratio']:.2f}"] for n, m in result["methods"].items()]
+    kernels = result["versions"]["kernels"]
+    return f"{result['device']}, kernels {kernels}.\n\n" + table(["method", "ms a step", "times ord-ft"], rows)
+
+
+def blurred() -> str:
+    """Return what became of the methods that need no boundaries."""
+    rows = []
+    for path in sorted((RESULTS / "mnist-permuted-blurred").glob("*.json")):
+        result = json.loads(path.read_text())
+        rows.append(
+            [f"`{result['method']}`", result["config"]["blur"], f"{result['acc']:.2f}", f"{result['bwt']:+z.2f}"]
+        )
+    return table(["method", "blur", "ACC", "BWT"], rows)
+
+
+TABLES = {"about": about, "measured": measured, "settings": settings, "steps": steps, "blurred": blurred}
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    return json.loads(path.read_text()) if path.is_file() else None
+
+
+def _default(kind: type[Method], key: str) -> Any:
+    return getattr(kind.settings_type(), key)
+
+
+def _list(values: Iterable[object]) -> str:
+    return "/".join(str(value) for value in values)

@@ -1,0 +1,260 @@
+"""The data sets there are: facts only.
+
+Where a hash comes from: SHA-256 of MNIST, FashionMNIST, CIFAR, SVHN and lfw.tgz as tensorflow-datasets lists them, of
+lfw-funneled.tgz as scikit-learn does; MD5 of raw idx files and of NotMNIST's archives as packages that load them list
+them; MD5 of the GTSRB test archives as torchvision lists them, of its final training archive as other loaders do
+(torchvision fetches the smaller training set of an earlier competition).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ucb.bayes.checks import nearest
+from ucb.datasets import classes
+
+
+@dataclass(frozen=True)
+class OfficialFile:
+    """A file as its authors publish it. ``digest`` is ``algorithm:hex``, None where nobody publishes one.
+
+    ``instead`` are other files that serve the same purpose: a raw form, or another edition.
+    """
+
+    name: str
+    urls: tuple[str, ...] = ()
+    digest: str | None = None
+    instead: tuple[OfficialFile, ...] = ()
+
+    def forms(self) -> tuple[OfficialFile, ...]:
+        """Return the file itself, then those that serve the same purpose."""
+        return (self, *self.instead)
+
+
+@dataclass(frozen=True)
+class DataSet:
+    """What is known of a data set before any of its files are there.
+
+    ``train`` and ``test`` are how many images there are, None where that depends on what is imported. ``classes`` is
+    None where the classes are those of the folders. ``folders`` says that an unpacked folder can be imported too.
+    ``wrong`` says, for files that are easily taken for the right ones, what they are.
+    """
+
+    name: str
+    title: str
+    files: tuple[OfficialFile, ...]
+    shape: tuple[int, ...]
+    classes: tuple[str, ...] | None
+    n_classes: int
+    note: str
+    train: int | None = None
+    test: int | None = None
+    folders: bool = False
+    packaged: bool = False
+    wrong: Mapping[str, str] = field(default_factory=dict)
+
+    def fetched_by_hand(self) -> bool:
+        """Whether there is nothing that ``get`` could download."""
+        return not self.files
+
+
+def find(name: str) -> DataSet:
+    """Return the data set of that name; for a wrong one the nearest right ones are offered."""
+    if name in CATALOGUE:
+        return CATALOGUE[name]
+    raise ValueError(f"there is no data set {name!r}: {nearest(name, CATALOGUE)}")
+
+
+IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
+MNIST = ("https://storage.googleapis.com/cvdf-datasets/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
+TORONTO = "https://www.cs.toronto.edu/~kriz/"
+STANFORD = "http://ufldl.stanford.edu/housenumbers/"
+GTSRB = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370/"
+BULATOV = "http://yaroslavvb.com/upload/notMNIST/"
+OWN_SPLIT = "no official split: a tenth of each class, fixed by a seed, is for testing"
+
+
+def _idx(sites: tuple[str, ...], zipped: tuple[str, ...], raw: tuple[str, ...]) -> Iterator[OfficialFile]:
+    """Four idx files, each gzipped or raw."""
+    for name, sha256, md5 in zip(IDX, zipped, raw, strict=True):
+        urls = tuple(f"{site}{name}.gz" for site in sites)
+        yield OfficialFile(f"{name}.gz", urls, f"sha256:{sha256}", (OfficialFile(name, (), f"md5:{md5}"),))
+
+
+def _file(site: str, name: str, digest: str, *instead: OfficialFile) -> OfficialFile:
+    return OfficialFile(name, (site + name,), digest, instead)
+
+
+def _cifar(labels: tuple[str, ...], sha256: str, note: str) -> DataSet:
+    stem = f"cifar-{len(labels)}"
+    python = f"{stem}-python.tar.gz"
+    wrong = {python: f"is the Python version, made of pickles: fetch the binary version, {stem}-binary.tar.gz"}
+    files = (_file(TORONTO, f"{stem}-binary.tar.gz", f"sha256:{sha256}"),)
+    name, shape = f"cifar{len(labels)}", (32, 32, 3)
+    return DataSet(
+        name, name.upper(), files, shape, labels, len(labels), note, 50_000, 10_000, folders=True, wrong=wrong
+    )
+
+
+def _all() -> Iterator[DataSet]:
+    yield DataSet(
+        "mnist",
+        "MNIST",
+        tuple(
+            _idx(
+                MNIST,
+                (
+                    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+                ),
+                (
+                    "6bbc9ace898e44ae57da46a324031adb",
+                    "a25bea736e30d166cdddb491f175f624",
+                    "2646ac647ad5339dbf082846283269ea",
+                    "27ae3e4e09519cfbb04c329615203637",
+                ),
+            )
+        ),
+        (28, 28),
+        classes.DIGITS,
+        10,
+        "LeCun, Cortes, Burges; CC BY-SA 3.0; a copy comes with ucb",
+        60_000,
+        10_000,
+        packaged=True,
+    )
+    yield DataSet(
+        "fashion_mnist",
+        "FashionMNIST",
+        tuple(
+            _idx(
+                (FASHION,),
+                (
+                    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+                    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+                    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+                    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+                ),
+                (
+                    "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+                    "9018921c3c673c538a1fc5bad174d6f9",
+                    "8181f5470baa50b63fa0f6fddb340f0a",
+                    "15d484375f8d13e6eb1aabb0c3f46965",
+                ),
+            )
+        ),
+        (28, 28),
+        classes.CLOTHES,
+        10,
+        "Zalando SE; MIT licence",
+        60_000,
+        10_000,
+    )
+    tiny_images = "Krizhevsky, from Tiny Images; no licence is stated"
+    yield _cifar(classes.CIFAR10, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd", tiny_images)
+    yield _cifar(
+        classes.CIFAR100,
+        "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
+        f"{tiny_images}; fine labels",
+    )
+    yield DataSet(
+        "svhn",
+        "SVHN, cropped digits",
+        (
+            _file(
+                STANFORD,
+                "train_32x32.mat",
+                "sha256:435e94d69a87fde4fd4d7f3dd208dfc32cb6ae8af2240d066de1df7508d083b8",
+            ),
+            _file(
+                STANFORD,
+                "test_32x32.mat",
+                "sha256:cdce80dfb2a2c4c6160906d0bd7c68ec5a99d7ca4831afa54f09182025b6a75b",
+            ),
+        ),
+        (32, 32, 3),
+        classes.DIGITS,
+        10,
+        "Netzer et al. 2011; for non-commercial use",
+        73_257,
+        26_032,
+    )
+    yield DataSet(
+        "notmnist",
+        "NotMNIST, small",
+        (
+            _file(
+                BULATOV,
+                "notMNIST_small.tar.gz",
+                "md5:c9890a473a9769fda4bdf314aaf500dd",
+                _file(BULATOV, "notMNIST_large.tar.gz", "md5:70a95b805ecfb6592c48e196df7c1499"),
+            ),
+        ),
+        (28, 28),
+        classes.LETTERS,
+        10,
+        f"Bulatov 2011; no licence is stated; {OWN_SPLIT}; the large set can be imported instead",
+        folders=True,
+    )
+    yield DataSet(
+        "traffic_signs",
+        "TrafficSigns (GTSRB)",
+        (
+            _file(GTSRB, "GTSRB_Final_Training_Images.zip", "md5:f33fd80ac59bff73c82d25ab499e03a3"),
+            _file(GTSRB, "GTSRB_Final_Test_Images.zip", "md5:c7e4e6327067d32654124b0fe9e82185"),
+            _file(GTSRB, "GTSRB_Final_Test_GT.zip", "md5:fe31e9c9270bbcd7b84b7f21a9d9d9e5"),
+        ),
+        (32, 32, 3),
+        classes.TRAFFIC_SIGNS,
+        43,
+        "Stallkamp et al. 2012; free to use; whole images resized to 32x32",
+        39_209,
+        12_630,
+        folders=True,
+        wrong={"GTSRB-Training_fixed.zip": "is a smaller set: fetch GTSRB_Final_Training_Images.zip"},
+    )
+    yield DataSet(
+        "facescrub100",
+        "FaceScrub-100",
+        (),
+        (32, 32, 3),
+        None,
+        100,
+        f"Ng and Winkler 2014; from a folder with a folder of face images for each person, of whom the 100 with most "
+        f"images are taken and resized to 32x32; {OWN_SPLIT}",
+        folders=True,
+    )
+    yield DataSet(
+        "lfw100",
+        "LFW-100",
+        (
+            OfficialFile(
+                "lfw-funneled.tgz",
+                (
+                    "https://ndownloader.figshare.com/files/5976015",
+                    "http://vis-www.cs.umass.edu/lfw/lfw-funneled.tgz",
+                ),
+                "sha256:b47c8422c8cded889dc5a13418c4bc2abbda121092b3533a83306f90d900100a",
+                (
+                    OfficialFile(
+                        "lfw.tgz",
+                        ("http://vis-www.cs.umass.edu/lfw/lfw.tgz",),
+                        "sha256:055f7d9c632d7370e6fb4afc7468d40f970c34a80d4c6f50ffec63f5a8d536c0",
+                    ),
+                ),
+            ),
+        ),
+        (32, 32, 3),
+        None,
+        100,
+        f"Huang et al. 2007; for research; the 100 people with most images, the face cut out and resized to 32x32; "
+        f"{OWN_SPLIT}",
+        folders=True,
+    )
+
+
+CATALOGUE: Mapping[str, DataSet] = {known.name: known for known in _all()}

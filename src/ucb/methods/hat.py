@@ -1,0 +1,180 @@
+"""HAT, hard attention to the task (Serra et al., ICML 2018): each task learns which units it uses, and these stay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ucb.bayes import checks
+from ucb.methods.base import Asked, Settings, TaskData, TaskInfo, chosen, method
+from ucb.methods.ordinary import OrdinaryMethod
+from ucb.nets import HeadedNet
+from ucb.nets.gated import GatedNet
+
+LARGEST_EMBEDDING, LARGEST_EXPONENT = 6.0, 50.0
+SMALLEST_GATE = math.exp(-LARGEST_EXPONENT)
+
+
+def gates_of(embedding: Sequence[Tensor], slope: Tensor | float) -> list[Tensor]:
+    """Return sigmoid(s e), and 0 where Eq. 4 stops anyway: products of smaller gates are slow denormal numbers."""
+    return [F.threshold(torch.sigmoid(slope * e), SMALLEST_GATE, 0.0) for e in embedding]
+
+
+@dataclass(frozen=True)
+class HATSettings(Settings):
+    """How hard the gates become, and what a unit costs that no task has used yet."""
+
+    sparsity: float = chosen(0.75, among=(0.25, 0.75))
+    """The paper's lambda."""
+    smax: float = chosen(400.0, among=(100.0, 400.0))
+    """The gates' slope at the end of an epoch and at test time."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative("sparsity", self.sparsity)
+        if self.smax < 1:
+            raise ValueError(f"smax must be at least 1, not {self.smax:g}")
+        checks.positive("smax", self.smax)
+
+
+@method
+class HAT(OrdinaryMethod):
+    """A gate a = sigmoid(s e) on every unit; weights between units of old tasks cannot move.
+
+    With several heads each is its task's own. One head is a last stage: an output counts as used once a task had it.
+    """
+
+    name = "hat"
+    summary = "each task learns hard gates on units; what old tasks use stays (ICML 2018)"
+    paper = "Serra et al., ICML 2018"
+    memory = "one embedding a unit and task, and the largest gate of each unit"
+    settings_type = HATSettings
+    settings: HATSettings
+    net: GatedNet
+    needs_task = True
+
+    def __init__(self, net: HeadedNet, settings: HATSettings, generator: torch.Generator) -> None:
+        super().__init__(GatedNet(net), settings, generator)
+        self.stages = self.net.staged.stages
+        self.embedding = [nn.Parameter(stage.layer.weight.new_zeros(stage.units)) for stage in self.stages]
+        """The present task's."""
+        self.optimizer.add_param_group({"params": self.embedding})
+        self.learnt: dict[int, list[Tensor]] = {}
+        """Embeddings of the tasks that are over."""
+        self.free = [torch.ones_like(e, requires_grad=False) for e in self.embedding]
+        """1 minus the largest gate that a unit had in any task."""
+        self.free_outputs = self.free[0].new_ones(self.net.staged.heads[0].units)
+        """Of the one head."""
+        self.batch = torch.zeros((), device=self.free[0].device)
+        self.slope = torch.full_like(self.batch, settings.smax)
+        self.factors: list[tuple[Tensor, Tensor]] = []
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Give the task an embedding of its own."""
+        super().begin_task(task)
+        self.batch.zero_()
+        with torch.no_grad():
+            for e in self.embedding:
+                e.normal_(generator=self.generator)
+
+    def learn(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step, under gates that harden from batch to batch of an epoch (Eq. 3)."""
+        assert self.task is not None
+        batches, smax = self.task.batches, self.settings.smax
+        passed = self.batch / (batches - 1) if batches > 1 else torch.ones_like(self.batch)
+        self.slope = 1 / smax + (smax - 1 / smax) * passed
+        self.net.gates = gates_of(self.embedding, self.slope)
+        nll = super().learn(x, y)
+        with torch.no_grad():
+            for e in self.embedding:
+                e.clamp_(-LARGEST_EMBEDDING, LARGEST_EMBEDDING)
+        self.batch.add_(1).remainder_(batches)
+        return nll
+
+    def objective(self, nll: Tensor, x: Tensor) -> Tensor:
+        """Add what the gates cost: their mean over the units, weighted by what is free of each (Eq. 5)."""
+        assert self.net.gates is not None
+        spent = torch.stack([gate @ free for gate, free in zip(self.net.gates, self.free, strict=True)]).sum()
+        room = torch.stack([free.sum() for free in self.free]).sum()
+        return nll + self.settings.sparsity * spent / room.clamp_min(torch.finfo(room.dtype).tiny)
+
+    def adjust_gradients(self) -> None:
+        """Hold what old tasks use (Eq. 2), and give embeddings the gradient of a slope of their own (Eq. 4)."""
+        for parameter, factor in self.factors:
+            if parameter.grad is not None:
+                parameter.grad.mul_(factor)
+        for e in self.embedding:
+            assert e.grad is not None
+            steep = torch.cosh((self.slope * e.detach()).clamp_(-LARGEST_EXPONENT, LARGEST_EXPONENT)).add_(1)
+            e.grad.mul_(steep.div_(torch.cosh(e.detach()).add_(1)).mul_(self.settings.smax / self.slope))
+
+    def clip_gradients(self) -> None:
+        """Clip the embeddings' gradient together with the net's."""
+        if self.settings.clip > 0:
+            nn.utils.clip_grad_norm_([*self.net.parameters(), *self.embedding], self.settings.clip)
+
+    def hard_gates(self, embedding: Sequence[Tensor]) -> list[Tensor]:
+        """Return the gates as they are at test time."""
+        return gates_of([e.detach() for e in embedding], self.settings.smax)
+
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL under hard gates."""
+        self.net.gates = self.hard_gates(self.embedding)
+        return super().loss(x, y)
+
+    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+        """Answer with the task's own units; for a task that never began, with all."""
+        if self.task is not None and asked.index == self.task.index:
+            self.net.gates = self.hard_gates(self.embedding)
+        else:
+            old = self.learnt.get(asked.index)
+            self.net.gates = None if old is None else self.hard_gates(old)
+        return super().logits(x, asked, samples, generator)
+
+    def end_task(self, data: TaskData) -> None:
+        """Keep the task's embedding, and count the units that it uses as taken."""
+        assert self.task is not None
+        self.learnt[self.task.index] = [e.detach().clone() for e in self.embedding]
+        for free, gate in zip(self.free, self.hard_gates(self.embedding), strict=True):
+            free.copy_(torch.minimum(free, 1 - gate))
+        self.free_outputs[self.task.outputs.start : self.task.outputs.stop] = 0
+        self.protect()
+
+    def protect(self) -> None:
+        """Work out the gradients' factors, 1 - min(a_i, a_j), once a task. The net's inputs count as used by all."""
+        self.factors = []
+        chain = [*zip(self.stages, self.free, strict=True)]
+        if len(self.net.heads) == 1:
+            chain.append((self.net.staged.heads[0], self.free_outputs))
+        before = None
+        for stage, free in chain:
+            self.factors.append((stage.layer.weight, stage.over_weights(free, before)))
+            if stage.layer.bias is not None:
+                self.factors.append((stage.layer.bias, free))
+            before = free
+
+    def state_dict(self) -> dict[str, Any]:
+        """Add embeddings, what is free, and the place within the epoch."""
+        gates = {"embedding": [e.detach() for e in self.embedding], "learnt": self.learnt, "free": self.free}
+        return {**super().state_dict(), **gates, "free_outputs": self.free_outputs, "batch": self.batch}
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken."""
+        super().load_state_dict(state)
+        for name in ("embedding", "free"):
+            for mine, saved in zip(getattr(self, name), state[name], strict=True):
+                mine.copy_(saved)
+        self.free_outputs.copy_(state["free_outputs"])
+        self.batch.copy_(state["batch"])
+        device = self.batch.device
+        self.learnt = {task: [e.to(device, copy=True) for e in saved] for task, saved in state["learnt"].items()}
+        self.factors = []
+        if self.learnt:
+            self.protect()

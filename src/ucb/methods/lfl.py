@@ -1,0 +1,58 @@
+"""LFL, less-forgetful learning (Jung et al., 2016): the features of new data shall stay near what the old net makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ucb.bayes import checks
+from ucb.methods.base import Settings, chosen, method
+from ucb.methods.old_net import ComparesWithOldNet
+
+
+@dataclass(frozen=True)
+class LFLSettings(Settings):
+    """How much the features count."""
+
+    strength: float = chosen(0.01, among=(0.003, 0.01, 0.03, 0.1))
+    """The paper's lambda, for the mean over the batch: it does not depend on the batch's size."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative("strength", self.strength)
+
+
+@method
+class LessForgetfulLearning(ComparesWithOldNet):
+    """Adds lambda / 2 times the mean squared distance between the trunk's features and the old trunk's.
+
+    The paper holds the old decision layer: with several heads the old ones have no gradient and rest, with one head
+    the outputs of earlier tasks do, and only new outputs learn.
+    """
+
+    name = "lfl"
+    summary = "features of new data stay near the old net's"
+    paper = "Jung et al., 2016"
+    memory = "a copy of the trunk while a task is learnt; it does not grow"
+    settings_type = LFLSettings
+    settings: LFLSettings
+
+    def remembered(self) -> nn.Module:
+        """Copy the trunk."""
+        return self.net.trunk
+
+    def penalty(self, x: Tensor, features: Tensor, logits: Tensor) -> Tensor:
+        """Return lambda / 2 times the mean over the batch of ||f(x) - f_old(x)||^2."""
+        assert self.old is not None
+        with torch.no_grad():
+            then: Tensor = self.old(x)
+        return (features - then).square().sum() * (self.settings.strength / (2 * len(x)))
+
+    def adjust_gradients(self) -> None:
+        """With one head, hold the outputs of earlier tasks."""
+        if self.old is not None and len(self.net.heads) == 1:
+            for parameter in self.net.heads.parameters():
+                if parameter.grad is not None:
+                    parameter.grad[: self.old_outputs] = 0

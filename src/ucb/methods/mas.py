@@ -1,0 +1,57 @@
+"""MAS (Aljundi et al., ECCV 2018): weights matter as far as the net's outputs react to them, whatever the labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ucb.bayes import checks
+from ucb.methods.base import Settings, TaskData, chosen, method
+from ucb.methods.per_example import mean_powers, own_logits, some_inputs
+from ucb.methods.quadratic import QuadraticMethod, copied
+
+
+@dataclass(frozen=True)
+class MASSettings(Settings):
+    """How strongly sensitive weights are held, and how many examples say which."""
+
+    strength: float = chosen(1.0, among=(0.1, 1.0, 10.0))
+    """The paper's lambda: the penalty is lambda sum Omega (theta - theta*)^2."""
+    importance_examples: int = 1000
+    """Training examples that the importance is taken from; 0 takes all."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative("strength", self.strength)
+        checks.count("importance_examples", self.importance_examples, least=0)
+
+
+@method
+class MAS(QuadraticMethod):
+    """Omega = mean over examples of |d ||f(x)||^2 / d theta|, summed over tasks, around the last task's weights."""
+
+    name = "mas"
+    summary = "memory aware synapses: weights that the outputs are sensitive to are held (ECCV 2018)"
+    paper = "Aljundi et al., ECCV 2018"
+    memory = "2 values a shared weight (summed importance, last weights), however many tasks"
+    settings_type = MASSettings
+    settings: MASSettings
+
+    @property
+    def stiffness(self) -> float:
+        """The penalty is lambda Omega (theta - theta*)^2, without a half."""
+        return 2 * self.settings.strength
+
+    @torch.no_grad()
+    def end_task(self, data: TaskData) -> None:
+        """Add the task's importance; hold the weights where they are now."""
+
+        def squared_length(logits: Tensor) -> Tensor:
+            return own_logits(self, logits).square().sum(1, keepdim=True)
+
+        inputs = some_inputs(data, self.settings.importance_examples, self.generator)
+        more = mean_powers(self.net, self.weights, inputs, squared_length, power=1)
+        self.importance = {name: value + self.importance.get(name, 0.0) for name, value in more.items()}
+        self.centre = copied(self.weights, self.weights)

@@ -1,0 +1,120 @@
+"""Powers of per-example gradients, summed: what Fisher information and sensitivity to weights are made of.
+
+A batch's mean gradient is not enough for either: its square is not the mean of the squares. For a linear layer the
+sum comes from one backward pass, since example i's gradient is the outer product of delta_i and its input a_i, so that
+sum_i |delta_i a_i^T|^p = (|delta|^p)^T |a|^p. All other parameters get their gradients example by example.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call, jacrev, vmap
+
+from ucb.methods.base import Method, TaskData
+
+Weights = dict[str, Tensor]
+Values = Callable[[Tensor], Tensor]
+"""Takes logits [rows, outputs] to the values [rows, k] whose gradients are wanted; no row may look at another."""
+
+_ROWS = 64
+_NUMBERS = 2**23
+"""How many numbers the gradients of a few examples may fill at a time."""
+
+
+def own_logits(method: Method, logits: Tensor) -> Tensor:
+    """Return the outputs that take part in a method's loss."""
+    assert method.task is not None
+    own = method.task.outputs
+    return logits[:, own.start : own.stop] if method.settings.own_classes else logits
+
+
+def some_inputs(data: TaskData, most: int, generator: torch.Generator) -> Iterator[Tensor]:
+    """Yield the inputs of at most ``most`` training examples, chosen at random, in batches; 0 is all of them."""
+    if most == 0:
+        yield from (x for x, _ in data.train())
+        return
+    size = sum(len(y) for _, y in data.train())
+    taken = torch.zeros(size, dtype=torch.bool)
+    taken[torch.randperm(size, generator=generator, device=generator.device)[:most].cpu()] = True
+    parts = taken.split([len(y) for _, y in data.train()])
+    found = [x[part.to(x.device)] for (x, _), part in zip(data.train(), parts, strict=True)]
+    yield from torch.cat(found).split(_ROWS)
+
+
+def mean_powers(
+    net: nn.Module, parameters: Mapping[str, Tensor], inputs: Iterable[Tensor], values: Values, power: int
+) -> Weights:
+    """Return the mean over examples of sum_k |d values_k / d theta|^power for the parameters, with the net at rest."""
+    net.eval()
+    total, rows = {name: torch.zeros_like(p) for name, p in parameters.items()}, 0
+    for x in inputs:
+        linear = _linear_powers(net, parameters, x, values, power)
+        others = {name: p.detach() for name, p in parameters.items() if name not in linear}
+        for name, summed in {**linear, **_other_powers(net, others, x, values, power)}.items():
+            total[name] += summed
+        rows += len(x)
+    return {name: summed / max(rows, 1) for name, summed in total.items()}
+
+
+@torch.enable_grad()
+def _linear_powers(net: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, values: Values, power: int) -> Weights:
+    """Return the sums for linear layers that are called once, on a row an example.
+
+    Of code that uses a layer's weights without calling it, nothing is known here.
+    """
+    logits, calls = _watched(net, x)
+    used_once = {layer: made[0] for layer, made in calls.items() if len(made) == 1 and made[0][0].dim() == 2}
+    if not used_once:
+        return {}
+    wanted, outputs = values(logits), [output for _, output in used_once.values()]
+    deltas = [torch.zeros_like(output) for output in outputs]
+    for k in range(wanted.shape[1]):
+        gradients = torch.autograd.grad(wanted[:, k].sum(), outputs, retain_graph=True, materialize_grads=True)
+        for delta, gradient in zip(deltas, gradients, strict=True):
+            delta += gradient.abs().pow(power)
+    sums = {}
+    for (layer, (given, _)), delta in zip(used_once.items(), deltas, strict=True):
+        sums[id(layer.weight)] = delta.T @ given.abs().pow(power)
+        sums[id(layer.bias)] = delta.sum(0)
+    return {name: sums[id(p)] for name, p in parameters.items() if id(p) in sums}
+
+
+def _watched(net: nn.Module, x: Tensor) -> tuple[Tensor, dict[nn.Linear, list[tuple[Tensor, Tensor]]]]:
+    """Return the net's answer, and input and output of each call of each linear layer that shares no parameter."""
+    calls: dict[nn.Linear, list[tuple[Tensor, Tensor]]] = {}
+
+    def watch(layer: nn.Linear, given: tuple[Tensor], output: Tensor) -> Tensor:
+        calls.setdefault(layer, []).append((given[0].detach(), output))
+        return output.clone()  # what changes it in place leaves alone what is watched
+
+    owners = Counter(id(p) for module in net.modules() for p in module.parameters(recurse=False))
+    layers = [m for m in net.modules() if type(m) is nn.Linear and all(owners[id(p)] == 1 for p in m.parameters())]
+    handles = [layer.register_forward_hook(watch) for layer in layers]
+    try:
+        return net(x), calls
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _other_powers(net: nn.Module, parameters: Weights, x: Tensor, values: Values, power: int) -> Weights:
+    """Return the sums for any parameters: all gradients of a few examples at a time."""
+    if not parameters:
+        return {}
+
+    def values_of_one(weights: Weights, row: Tensor) -> Tensor:
+        return values(functional_call(net, weights, (row.unsqueeze(0),))).squeeze(0)
+
+    with torch.no_grad():
+        count = values(net(x[:1])).shape[1]
+    size = sum(p.numel() for p in parameters.values())
+    gradients = vmap(jacrev(values_of_one, chunk_size=max(1, _NUMBERS // size)), (None, 0))
+    sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
+    for few in x.split(max(1, _NUMBERS // (size * count))):
+        for name, gradient in gradients(parameters, few).items():
+            sums[name] += gradient.abs().pow(power).sum((0, 1))
+    return sums

@@ -1,0 +1,97 @@
+"""SI (Zenke et al., ICML 2017): a weight matters as far as its way through training brought the loss down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ucb.bayes import checks
+from ucb.methods.base import Settings, TaskData, TaskInfo, chosen, method
+from ucb.methods.per_example import Weights
+from ucb.methods.quadratic import QuadraticMethod, copied
+from ucb.nets import HeadedNet
+
+
+@dataclass(frozen=True)
+class SISettings(Settings):
+    """How strongly weights that did much are held."""
+
+    strength: float = chosen(0.3, among=(0.1, 0.3, 1.0, 3.0))
+    """The paper's c: the penalty is c sum Omega (theta - theta*)^2."""
+    damping: float = 0.1
+    """The paper's xi, which bounds the importance of a weight that hardly moved."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.not_negative("strength", self.strength)
+        checks.positive("damping", self.damping)
+
+
+@method
+class SI(QuadraticMethod):
+    """Omega = sum over tasks of omega / (drift^2 + xi), omega = -(path integral of the NLL's gradient)."""
+
+    name = "si"
+    summary = "synaptic intelligence: weights that brought the loss down are held (ICML 2017)"
+    paper = "Zenke et al., ICML 2017"
+    memory = "3 values a shared weight (summed importance, last weights, running path integral), however many tasks"
+    settings_type = SISettings
+    settings: SISettings
+
+    def __init__(self, net: HeadedNet, settings: SISettings, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        self.omega: Weights = {}
+        self._before = copied(self.weights, self.weights)
+        self._gradient: Weights = {}
+
+    @property
+    def stiffness(self) -> float:
+        """The penalty is c Omega (theta - theta*)^2, without a half."""
+        return 2 * self.settings.strength
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Begin a new path at the weights as they are."""
+        super().begin_task(task)
+        self.centre = copied(self.weights, self.weights)
+        self.omega = {name: torch.zeros_like(p) for name, p in self.weights.items()}
+
+    def learn(self, x: Tensor, y: Tensor) -> Tensor:
+        """One step, penalty included; each weight's part in the change of the NLL is noted."""
+        with torch.no_grad():
+            for name, before in self._before.items():
+                before.copy_(self.weights[name])
+        nll = super().learn(x, y)
+        with torch.no_grad():
+            for name, gradient in self._gradient.items():
+                self.omega[name].addcmul_(gradient, self._before[name].sub_(self.weights[name]))
+        self._gradient = {}  # or the next backward pass could not use the same memory
+        return nll
+
+    def adjust_gradients(self) -> None:
+        """Note the NLL's gradient; clipping, which shortens the step, would change it."""
+        found = {name: p.grad for name, p in self.weights.items() if p.grad is not None}
+        self._gradient = copied(found, found) if self.settings.clip > 0 else found
+
+    @torch.no_grad()
+    def end_task(self, data: TaskData) -> None:
+        """Add the task's importance; hold the weights where they are now.
+
+        Noise can leave a weight a negative omega. It counts as 0: a penalty that rewards drifting has no minimum.
+        """
+        for name, p in self.weights.items():
+            drift = p - self.centre[name]
+            more = self.omega[name].clamp_min(0) / (drift.square() + self.settings.damping)
+            self.importance[name] = more + self.importance.get(name, 0.0)
+        self.centre = copied(self.weights, self.weights)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Add the path so far."""
+        return {**super().state_dict(), "omega": self.omega}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken."""
+        super().load_state_dict(state)
+        self.omega = copied(state["omega"], self.weights)
