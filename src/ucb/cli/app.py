@@ -11,6 +11,7 @@ import typer
 
 import ucb
 from ucb import engine
+from ucb.cli.data import data_app
 from ucb.cli.failing import answering
 from ucb.cli.order import job_from
 from ucb.cli.show import console, show_names, show_result
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+app.add_typer(data_app, name="data")
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
 
 

@@ -137,7 +137,7 @@ class Bars:
         """Move the bar of the file that is being fetched."""
         if name != self.name:
             self.progress.remove_task(self.bar)
-            self.name, self.bar = name, self.progress.add_task(name)
+            self.name, self.bar = name, self.progress.add_task(name, total=total)
         self.progress.update(self.bar, completed=done, total=total)
 
 
