@@ -26,6 +26,7 @@ import torch
 
 from ucb.engine import DivergedError, Job, job
 from ucb.engine.job import method_named
+from ucb.engine.settings import kinds_of
 from ucb.stream import Stream, benchmark
 from ucb.stream.benchmarks import find
 
@@ -48,6 +49,8 @@ def projected_nll(learnt: list[float], risen: float, tasks: int) -> float:
     return statistics.mean(learnt) + max(risen, 0.0) * (tasks - 1) / 2
 
 
+GRID: dict[str, tuple[float, ...]] = {}
+"""What the command line says to try, instead of the methods' own."""
 Point = tuple[str, dict[str, Any]]
 """A method and settings to try."""
 
@@ -81,9 +84,15 @@ def choose(found: list[dict[str, Any]]) -> dict[str, Any]:
     return min(near, key=lambda each: (each["risen"], each["score"]))
 
 
+def grid_of(method: str) -> dict[str, Any]:
+    """Return what is tried of a method: its own grid, and over it what the command line says."""
+    settings = method_named(method).settings_type
+    return {**settings.grid(), **{key: GRID[key] for key in GRID if key in kinds_of(settings)}}
+
+
 def points_of(method: str) -> list[Point]:
     """Return every point of a method's grid."""
-    grid = method_named(method).settings_type.grid()
+    grid = grid_of(method)
     return [(method, dict(zip(grid, values, strict=True))) for values in itertools.product(*grid.values())]
 
 
@@ -106,7 +115,11 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=6, help="epochs a task, while choosing and in the recipe")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT)
+    parser.add_argument("--grid", nargs="*", default=[], metavar="KEY=V1,V2", help="values to try instead")
     args = parser.parse_args()
+    for word in args.grid:
+        key, _, values = word.partition("=")
+        GRID[key] = tuple(float(value) for value in values.split(","))
     options = {"name": args.benchmark, "epochs": args.epochs, "device": args.device}
     records = {method: Record(args.out, args.benchmark, method, options) for method in args.methods}
     left = [point for method in args.methods for point in points_of(method) if not records[method].has(point[1])]
@@ -147,7 +160,7 @@ class Record:
             "settings": best["settings"],
             "found": f"chosen of {len(found)} on held-out data of the first two tasks, seed 0: projected NLL "
             f"{best['score']:.4f}, ACC {best['acc']:.2f}",
-            "grid": method_named(self.method).settings_type.grid(),
+            "grid": grid_of(self.method),
         }
         write(self.recipes / f"{self.method}.json", recipe)
         if self.method == "ucb":

@@ -36,7 +36,13 @@ def test_examples_in_documents_run(block, tmp_path):
 
 def test_imports_point_inwards():
     """A room knows itself and those further in; nobody knows the command line."""
-    inner = {"bayes": set(), "optim": {"bayes"}, "metrics": {"bayes"}, "nets": {"bayes"}, "stream": {"bayes", "datasets", "seeds"}}
+    inner = {
+        "bayes": set(),
+        "optim": {"bayes"},
+        "metrics": {"bayes"},
+        "nets": {"bayes"},
+        "stream": {"bayes", "datasets", "seeds"},
+    }
     inner["datasets"] = {"bayes"}
     inner["methods"] = {"bayes", "optim", "nets"}
     inner["engine"] = {"bayes", "methods", "metrics", "nets", "seeds", "stream"}

@@ -97,7 +97,7 @@ def test_the_result_file_is_complete(done):
     assert set(result) >= KEYS
     assert result["tasks"] == ["0/1", "2/3"]
     assert [len(row) for row in result["accuracy_matrix"]] == [1, 2]
-    assert result["config"]["hidden"] == [16]
+    assert result["config"]["net_options"] == {"hidden": [16]}
     assert result["config"]["training"] == {"epochs": 1, "eval_samples": 1}
     assert result["config"]["settings"] == {**recipe_for("mnist-5split", "ucb").settings, "samples": 1}
     assert result["config"] == json.loads((done[0] / "config.json").read_text())
@@ -109,7 +109,7 @@ def test_the_result_file_is_complete(done):
 def test_the_same_job_in_python_gives_the_same_figures(done, tmp_path):
     training = {"epochs": 1, "eval_samples": 1}
     settings = {**recipe_for("mnist-5split", "ucb").settings, "samples": 1}
-    job = engine.Job("mnist-5split", "ucb", tasks=2, hidden=[16], training=training, settings=settings)
+    job = engine.Job("mnist-5split", "ucb", tasks=2, net_options={"hidden": [16]}, training=training, settings=settings)
     engine.start(job, tmp_path / "run")
     assert figures(tmp_path / "run") == figures(done[0])
 

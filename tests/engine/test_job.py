@@ -9,7 +9,14 @@ from ucb.engine import InterruptedRunError, Job, Observer
 def job(**options):
     training = {"epochs": 1, "checkpoint_every": 20, "eval_samples": 1, **options.pop("training", {})}
     settings = {"samples": 1, **options.pop("settings", {})}
-    return Job("mnist-5split", "ucb", tasks=2, training=training, settings=settings, **{"hidden": [8], **options})
+    return Job(
+        "mnist-5split",
+        "ucb",
+        tasks=2,
+        training=training,
+        settings=settings,
+        **{"net_options": {"hidden": [8]}, **options},
+    )
 
 
 class StopAt(Observer):
@@ -28,7 +35,7 @@ class StopAt(Observer):
     ("change", "said"),
     [
         ({"settings": {"samples": 2}}, "samples was 1 and is 2"),
-        ({"hidden": [9]}, r"hidden was \[8\] and is \[9\]"),
+        ({"net_options": {"hidden": [9]}}, r"hidden was \[8\] and is \[9\]"),
         ({"seed": 1}, "seed was 0 and is 1"),
         ({"training": {"epochs": 3}}, "epochs was 1 and is 3"),
     ],
@@ -60,7 +67,7 @@ def test_sigma_is_shaped_by_the_data_under_natural_gradients(tmp_path):
         "mnist-permuted",
         "ucb-ng",
         tasks=3,
-        hidden=[100],
+        net_options={"hidden": [100]},
         training={"epochs": 1, "eval_samples": 1},
         settings={"samples": 1},
     ).run()

@@ -17,7 +17,7 @@ import sys
 from pathlib import Path
 from ucb import engine
 folder = Path(sys.argv[1])
-job = engine.Job("mnist-5split", sys.argv[2], tasks=2, hidden=[16],
+job = engine.Job("mnist-5split", sys.argv[2], tasks=2, net_options={"hidden": [16]},
                  training={"epochs": 2, "checkpoint_every": 5, "eval_samples": 2}, settings=eval(sys.argv[3]))
 print("ready", flush=True)
 engine.resume(folder) if (folder / "config.json").exists() else engine.start(job, folder)

@@ -17,8 +17,9 @@ from ucb.cli.order import job_from
 from ucb.cli.show import console, show_names, show_result
 from ucb.cli.watch import Lines, Live
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
-from ucb.engine.job import job_in
+from ucb.engine.job import FOLDERS, job_in
 from ucb.methods import known_methods
+from ucb.nets import NETS
 from ucb.stream import BENCHMARKS
 
 LOG = "log.txt"
@@ -46,6 +47,11 @@ def _benchmarks(begun: str) -> list[str]:
 def _methods(begun: str) -> list[str]:
     """Complete the name of a method."""
     return [name for name in known_methods() if name.startswith(begun)]
+
+
+def _nets(begun: str) -> list[str]:
+    """Complete the name of a net."""
+    return [name for name in NETS if name.startswith(begun)]
 
 
 @app.callback()
@@ -79,9 +85,14 @@ def run_command(
     tasks: Annotated[int | None, typer.Option(help="Learn only the first N tasks.")] = None,
     epochs: Annotated[int | None, typer.Option(help="The most epochs a task may take.")] = None,
     samples: Annotated[int | None, typer.Option(help="Weight samples in a training step.")] = None,
+    net: Annotated[
+        str | None, typer.Option(help=f"{', '.join(NETS)}.  [default: the benchmark's]", autocompletion=_nets)
+    ] = None,
     hidden: Annotated[
         list[int] | None,
-        typer.Option(metavar="<int>", help="Units of a hidden layer; repeat it for more layers.  [default: 1200]"),
+        typer.Option(
+            metavar="<int>", help="Units of a hidden layer of the mlp; repeat it for more layers.  [default: 1200]"
+        ),
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     single_head: Annotated[
@@ -90,6 +101,11 @@ def run_command(
     blur: Annotated[
         float | None,
         typer.Option(help="0 to 1: tasks fade into each other and share their outputs; no boundary is told."),
+    ] = None,
+    faces: Annotated[str | None, typer.Option(help="The faces of eight-datasets: facescrub100 or lfw100.")] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(help="With the benchmark `folders`: a folder of class folders; repeat it for each task."),
     ] = None,
     final_only: Annotated[
         bool, typer.Option("--final-only", help="Joint training: once on all tasks, not anew at each.")
@@ -102,8 +118,10 @@ def run_command(
     """Learn a benchmark's tasks one after another, and say how well each is known at the end."""
     folder = out or Path("runs") / f"{benchmark}-{method}-seed{seed}"
     with answering(folder, debug or context.obj):
-        options = {"epochs": epochs, "samples": samples, "final_only": final_only or None}
-        job = job_from(benchmark, method, options, set_ or [], hidden, seed, tasks, single_head, blur, device)
+        folders = [str(path.resolve()) for path in data or []]
+        order = Job(benchmark, method, seed, tasks, single_head, blur, faces, folders, net, device=device)
+        options = {"epochs": epochs, "samples": samples, "hidden": hidden, "final_only": final_only or None}
+        job = job_from(order, options, set_ or [])
         with _watching(job, folder) as observer:
             result = engine.start(job, folder, observer)
         show_result(result, folder)
@@ -130,7 +148,8 @@ def list_command(
     if what == "methods":
         show_names({name: kind.summary for name, kind in known_methods().items()})
     else:
-        show_names({name: known.about for name, known in BENCHMARKS.items()})
+        own = {FOLDERS: "your own images: --data FOLDER for each task, in it a folder for each class"}
+        show_names({name: known.about for name, known in BENCHMARKS.items()} | own)
 
 
 @contextmanager
@@ -149,6 +168,6 @@ def _observer(job: Job, log: Path) -> Lines:
     if not console.is_terminal or console.is_dumb_terminal:
         return Lines(console, log)
     known = BENCHMARKS.get(job.benchmark)
-    tasks = job.tasks or (known.tasks if known else 1)
+    tasks = job.tasks or (known.tasks if known else max(1, len(job.data)))
     epochs: Any = job.training.get("epochs", Schedule().epochs)
     return Live(console, log, tasks, epochs)

@@ -37,6 +37,8 @@ def show_result(result: dict[str, Any], folder: Path) -> None:
     if result["bwt"] is not None:
         figures += f"   BWT {result['bwt']:+z.2f} (over n-1 tasks: {result['bwt_n1']:+z.2f})"
     _say(f"{figures}   {result['seconds']:.0f} s")
+    for name, acc in result.get("acc_of", {}).items():
+        _say(f"ACC {acc:.2f} {name}")
     _say(f"result, log and checkpoint are in {folder}")
 
 

@@ -24,10 +24,13 @@ from ucb.engine.report import result_of
 from ucb.engine.run import Run, Training
 from ucb.engine.settings import kinds_of, typed, with_values
 from ucb.methods import Method, known_methods
-from ucb.nets import mlp
+from ucb.nets import build_net, net_options
 from ucb.seeds import derived_seed, generator_for
-from ucb.stream import benchmark
+from ucb.stream import Scenario, Stream, benchmark
+from ucb.stream.benchmarks import find
+from ucb.stream.folders import folders
 
+FOLDERS = "folders"
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 
 
@@ -41,13 +44,19 @@ class Job:
     tasks: int | None = None
     single_head: bool = False
     blur: float | None = None
-    hidden: list[int] = field(default_factory=lambda: [1200])
+    faces: str | None = None
+    data: list[str] = field(default_factory=list)
+    """With the benchmark ``folders``: a folder of class folders for each task."""
+    net: str | None = None
+    """None is the benchmark's own choice."""
+    net_options: dict[str, Any] = field(default_factory=dict)
     training: dict[str, Any] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
     device: str = "cpu"
 
     def __post_init__(self) -> None:
-        kinds = {"benchmark": str, "method": str, "device": str, "training": dict, "settings": dict}
+        kinds: dict[str, type] = {"benchmark": str, "method": str, "device": str}
+        kinds |= dict.fromkeys(("net_options", "training", "settings"), dict)
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
@@ -56,10 +65,6 @@ class Job:
             checks.count("tasks", self.tasks)
         if self.blur is not None and not (isinstance(self.blur, int | float) and 0 <= self.blur <= 1):
             raise ValueError(f"blur must be between 0 and 1, not {self.blur!r}")
-        if not isinstance(self.hidden, list | tuple):
-            raise TypeError(f"hidden must be a list of whole numbers, not {self.hidden!r}")
-        for units in self.hidden:
-            checks.count("hidden", units)
 
     def run(self, folder: Path | None = None, observer: Observer | None = None) -> Run:
         """Return the run that this job describes; nothing has been learnt yet."""
@@ -67,11 +72,12 @@ class Job:
         settings = with_values(kind.settings_type(), self.settings)
         training = _training(self.training)
         device = device_named(self.device)
-        stream = benchmark(self.benchmark, self.seed, tasks=self.tasks, single_head=self.single_head, blur=self.blur)
+        options = typed(self.net_options, net_options(self.net_name), f"the net {self.net_name} has no option")
+        stream = self.stream()
         first = next(iter(stream.tasks[0].test.batches(torch.arange(1), 1, torch.device("cpu"))))[0]
         with torch.random.fork_rng():
             torch.manual_seed(derived_seed("weights", self.seed))  # the same for every method
-            net = mlp(first.shape[1:], stream.head_sizes, self.hidden).to(device)
+            net = build_net(self.net_name, first.shape[1:], stream.head_sizes, options).to(device)
         method = kind(net, settings, generator_for("noise", self.seed, device=device))
         torch.manual_seed(derived_seed("other", self.seed))
         return Run(
@@ -85,11 +91,36 @@ class Job:
             identity=self.identity(),
         )
 
+    def stream(self) -> Stream:
+        """Return the tasks to learn."""
+        if self.benchmark == FOLDERS:
+            if self.blur is not None or self.faces is not None:
+                raise ValueError("folders of your own have no blur and no faces to choose: leave these out")
+            scenario = Scenario("one", task_known=False) if self.single_head else Scenario()
+            paths = [Path(folder) for folder in self.data]
+            if self.tasks is not None and self.tasks > len(paths):
+                raise ValueError(f"tasks must be between 1 and {len(paths)}, the number of folders, not {self.tasks}")
+            return folders(FOLDERS, paths[: self.tasks], seed=self.seed, scenario=scenario)
+        if self.data:
+            raise ValueError(f"--data goes with the benchmark {FOLDERS!r}, not with {self.benchmark!r}")
+        return benchmark(
+            self.benchmark,
+            self.seed,
+            tasks=self.tasks,
+            single_head=self.single_head,
+            blur=self.blur,
+            faces=self.faces,
+        )
+
+    @property
+    def net_name(self) -> str:
+        """The net's name."""
+        return self.net or ("alexnet" if self.benchmark == FOLDERS else find(self.benchmark).net)
+
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint of this job must agree in: the configuration, and the version that made it."""
         flat = {key: value for key, value in dataclasses.asdict(self).items() if not isinstance(value, dict)}
-        flat["hidden"] = list(self.hidden)
-        return {**flat, **self.training, **self.settings, "version of ucb": ucb.__version__}
+        return {**flat, **self.net_options, **self.training, **self.settings, "version of ucb": ucb.__version__}
 
 
 TRAINING_KINDS = {n: k for n, k in (kinds_of(Schedule) | kinds_of(Training)).items() if n != "schedule"}

@@ -6,6 +6,7 @@ import math
 import platform
 import resource
 import sys
+from statistics import mean
 from typing import Any
 
 import numpy
@@ -32,6 +33,7 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
         "accuracy_matrix": matrix.after,
         "after_task_end": own if (own := [row[-1].accuracy for row in run.judgements]) != learnt else None,
         "acc": matrix.acc,
+        "acc_of": {name: mean(matrix.after[-1][i] for i in which) for name, which in stream.subsets.items()},
         "bwt": matrix.bwt,
         "bwt_n1": matrix.bwt_n1,
         "generalised_acc": matrix.acc if hidden else None,

@@ -45,6 +45,10 @@ class Training:
         checks.count("checkpoint_every", self.checkpoint_every)
 
 
+LOOK_EVERY = 50
+"""Batches after which the loss is looked at on a GPU."""
+
+
 class InterruptedRunError(RuntimeError):
     """The run was asked to stop; its state is saved."""
 
@@ -106,6 +110,7 @@ class Run:
         self.stopping = False
         """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
         self._clock = time.monotonic()
+        self._unseen: list[Tensor] = []
 
     def resume(self) -> bool:
         """Go to where the newest whole checkpoint is; say whether there was one."""
@@ -132,6 +137,7 @@ class Run:
             "best": self.best,
             "progress": dataclasses.asdict(self.at),
             "rng": torch.get_rng_state(),
+            "rng on the GPU": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -141,6 +147,8 @@ class Run:
         self.best = state["best"]
         self.at = Progress(**state["progress"])
         torch.set_rng_state(state["rng"])
+        if state["rng on the GPU"] is not None and self.device.type == "cuda":
+            torch.cuda.set_rng_state(state["rng on the GPU"].cpu(), self.device)
 
     def learn(self) -> None:
         """Learn all tasks that are left."""
@@ -247,23 +255,35 @@ class Run:
         for x, y in task.train.batches(order[at.batch * size :], size, self.device):
             loss = self.method.learn(task.prepare(x), y + offset)
             at.batch, at.steps = at.batch + 1, at.steps + 1
-            self._guard(loss)
+            self._guard(loss, at.batch == batches or self._saves_now(batches))
             self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)
-            if self.stopping or (at.steps % self.training.checkpoint_every == 0 and at.batch < batches):
+            if self._saves_now(batches):
                 self.save()
             if self.stopping:
                 raise InterruptedRunError(f"stopped in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}")
 
-    def _guard(self, loss: Tensor) -> None:
-        """Stop at a loss that leads nowhere. The last checkpoint stays."""
-        at, value = self.at, float(loss)
-        at.losses[0] += value
-        at.losses[1] += 1
-        if not math.isfinite(value) or value > 1e6:
-            raise DivergedError(
-                f"the loss became {value:g} in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}: "
-                f"try a smaller rate (lr is {self.method.settings.lr:g}) or clip the gradient (clip=10)"
-            )
+    def _saves_now(self, batches: int) -> bool:
+        """Whether a checkpoint is due after the batch at hand; at the end of an epoch there is none."""
+        return self.stopping or (self.at.steps % self.training.checkpoint_every == 0 and self.at.batch < batches)
+
+    def _guard(self, loss: Tensor, now: bool = True) -> None:
+        """Stop at a loss that leads nowhere. The last checkpoint stays.
+
+        Looking at a number holds up a GPU, so there it is done for many batches at a time, and ``now`` if need be.
+        """
+        self._unseen.append(loss)
+        if loss.is_cuda and not now and len(self._unseen) < LOOK_EVERY:
+            return
+        at, values = self.at, torch.stack(self._unseen).tolist()
+        self._unseen = []
+        for batch, value in enumerate(values, start=at.batch - len(values) + 1):
+            at.losses[0] += value
+            at.losses[1] += 1
+            if not math.isfinite(value) or value > 1e6:
+                raise DivergedError(
+                    f"the loss became {value:g} in task {at.task + 1}, epoch {at.epoch + 1}, batch {batch}: "
+                    f"try a smaller rate (lr is {self.method.settings.lr:g}) or clip the gradient (clip=10)"
+                )
 
     def _validation_loss(self, task: Task) -> float:
         batches = self._data_of(task).validation()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ucb.bayes.checks import nearest
@@ -44,6 +44,10 @@ def parse(name: str, value: Any, kind: Any) -> Any:
         if str(value).lower() not in words:
             raise ValueError(f"{name} must be true or false, not {value!r}")
         return words[str(value).lower()]
+    if kind == Sequence[int]:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise ValueError(f"{name} must be a list of whole numbers, not {value!r}")
+        return [parse(name, each, int) for each in value]
     return _number(name, value, kind)
 
 

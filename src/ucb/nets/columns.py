@@ -64,8 +64,6 @@ class Block(nn.Module):
 class ColumnNet(HeadedNet):
     """Answers with column ``current``, for which the columns before it are run too; they neither learn nor drop out."""
 
-    current: int
-
     def __init__(self, staged: Staged, heads: Sequence[Stage], factor: float) -> None:
         nn.Module.__init__(self)
         widths = staged.widths(factor)
@@ -96,7 +94,7 @@ class ColumnNet(HeadedNet):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the current column."""
-        own = self.current
+        own = self.chosen
         features = [self.stem(x)] * (own + 1)
         for depth in range(len(self.columns[0])):
             with torch.no_grad():
@@ -108,7 +106,7 @@ class ColumnNet(HeadedNet):
     def train(self, mode: bool = True) -> Self:
         """Let only the current column drop units."""
         super().train(mode)
-        for column in range(self.current):
+        for column in range(self.chosen):
             for block in self.columns[column]:
                 block.eval()
         return self

@@ -28,6 +28,5 @@ class GatedNet(HeadedNet):
         for stage, gate in zip(self.staged.stages, self.gates, strict=True):
             x = stage(x)
             x = x * stage.over_features(gate, x)
-        assert self.current is not None
-        logits: Tensor = self.heads[self.current](x)
+        logits: Tensor = self.heads[self.chosen](x)
         return logits

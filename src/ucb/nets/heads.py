@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
+from ucb.nets.norms import TaskBatchNorm2d
+
 
 class HeadedNet(nn.Module):
     """``forward`` answers with the head called ``current``; the others rest. None is all of them, side by side.
@@ -15,13 +17,31 @@ class HeadedNet(nn.Module):
     All heads are there from the start, so that a net's weights do not depend on when a task comes.
     """
 
-    current: int | None
+    _current: int | None
 
     def __init__(self, trunk: nn.Module, features: int, head_sizes: Sequence[int]) -> None:
         super().__init__()
         self.trunk = trunk
         self.heads = nn.ModuleList(nn.Linear(features, size) for size in head_sizes)
         self.current = 0
+
+    @property
+    def current(self) -> int | None:
+        """The head that answers; normalisation that each task has for itself follows it."""
+        return self._current
+
+    @current.setter
+    def current(self, head: int | None) -> None:
+        self._current = head
+        for module in self.modules():
+            if isinstance(module, TaskBatchNorm2d):
+                module.current = head or 0
+
+    @property
+    def chosen(self) -> int:
+        """The head that answers, where it must be one."""
+        assert self._current is not None, "all heads answer"
+        return self._current
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the current head."""

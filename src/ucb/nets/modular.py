@@ -20,8 +20,6 @@ Path = list[list[int]]
 class ModularNet(HeadedNet):
     """Answers with the modules on ``path`` and the head called ``current``."""
 
-    current: int
-
     def __init__(self, staged: Staged, heads: Sequence[Stage], modules: int, factor: float) -> None:
         nn.Module.__init__(self)
         self.stem = nn.Sequential(*staged.stem)
@@ -50,5 +48,5 @@ class ModularNet(HeadedNet):
         x = self.stem(x)
         for bank, used in zip(self.banks, self.path, strict=True):
             x = functools.reduce(operator.add, [bank[index](x) for index in sorted(set(used))])
-        logits: Tensor = self.heads[self.current](x)
+        logits: Tensor = self.heads[self.chosen](x)
         return logits

@@ -1,7 +1,7 @@
 """Normalisation for nets that learn task after task.
 
-Batch statistics that all tasks share are themselves a way of forgetting: the running mean follows the last task. So each
-task can have its own, or a layer normalises every example by itself.
+Batch statistics that all tasks share are themselves a way of forgetting: the running mean follows the last task. So
+each task can have its own, or a layer normalises every example by itself.
 """
 
 from __future__ import annotations

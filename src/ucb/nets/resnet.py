@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import get_args
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -57,6 +56,3 @@ def resnet18(input_shape: Sequence[int], head_sizes: Sequence[int], width: int =
             channels = outputs
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()]
     return HeadedNet(nn.Sequential(*layers), channels, head_sizes)
-
-
-__all__ = ["Block", "resnet18"]

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ucb.bayes.checks import nearest
 from ucb.stream.blurred import blurred
-from ucb.stream.builders import permuted, split_by_classes
+from ucb.stream.builders import alternating, permuted, sequence, split_by_classes
+from ucb.stream.images import image_source
 from ucb.stream.mnist import load_mnist
 from ucb.stream.preparation import Preparation
 from ucb.stream.source import Source
@@ -21,8 +22,9 @@ DIGITS = ("0", "1", "2", "3", "4", "5", "6", "7", "8", "9")
 class Benchmark:
     """A stream that the paper reports on, before its length, seed and scenario are chosen.
 
-    ``build(seed, tasks, scenario)`` makes it. ``most_tasks`` is None where any number can be had. ``shared_outputs``
-    says whether the tasks share outputs when there is one head.
+    ``build(seed, tasks, scenario, faces)`` makes it. ``most_tasks`` is None where any number can be had.
+    ``shared_outputs`` says whether the tasks share outputs when there is one head, ``net`` which net it is learnt with
+    and ``faces`` which data sets of faces it can have, where it has one.
     """
 
     name: str
@@ -30,7 +32,9 @@ class Benchmark:
     tasks: int
     most_tasks: int | None
     shared_outputs: bool
-    build: Callable[[int, int, Scenario], Stream]
+    build: Callable[[int, int, Scenario, str], Stream]
+    net: str = "mlp"
+    faces: tuple[str, ...] = ()
 
 
 def benchmark(
@@ -40,15 +44,20 @@ def benchmark(
     single_head: bool = False,
     shared_outputs: bool | None = None,
     blur: float | None = None,
+    faces: str | None = None,
 ) -> Stream:
     """Return the first ``tasks`` tasks of a benchmark (all, if None).
 
     They have a head each, and the task is known; or, with ``single_head``, one head, and the task is hidden. The
     outputs of that head are then shared by the tasks (``mnist-permuted``: 10) or one for each class of each task (100);
     None is the benchmark's own choice. With ``blur`` (0 to 1) they fade into each other, share their outputs, and no
-    boundary is told.
+    boundary is told. ``faces`` names the data set of faces of ``eight-datasets``.
     """
     known = find(name)
+    if faces is not None and faces not in known.faces:
+        allowed = f"one of {', '.join(known.faces)}" if known.faces else "left out: it has no data set of faces"
+        raise ValueError(f"faces must be {allowed} for {name}, not {faces!r}")
+    faces = faces or (known.faces[0] if known.faces else "")
     tasks = known.tasks if tasks is None else tasks
     if tasks < 1 or tasks > (known.most_tasks or tasks):
         allowed = "at least 1" if known.most_tasks is None else f"between 1 and {known.most_tasks}"
@@ -57,10 +66,10 @@ def benchmark(
         raise ValueError("outputs can be shared or apart only with a single head")
     if blur is not None:
         shared = Scenario("one", task_known=False, shared_outputs=True)
-        return blurred(known.build(seed, tasks, shared), blur, seed)
+        return blurred(known.build(seed, tasks, shared, faces), blur, seed)
     shared_outputs = known.shared_outputs if shared_outputs is None else shared_outputs
     scenario = Scenario("one", task_known=False, shared_outputs=shared_outputs) if single_head else Scenario()
-    return known.build(seed, tasks, scenario)
+    return known.build(seed, tasks, scenario, faces)
 
 
 def find(name: str) -> Benchmark:
@@ -80,7 +89,7 @@ def _mnist_split(name: str, each: int) -> Benchmark:
     """Return the benchmark of ``each`` digits a task, in ascending order."""
     groups = [range(first, first + each) for first in range(0, 10, each)]
 
-    def build(seed: int, tasks: int, scenario: Scenario) -> Stream:
+    def build(seed: int, tasks: int, scenario: Scenario, _faces: str) -> Stream:
         return split_by_classes(name, _mnist(), groups[:tasks], seed=seed, scenario=scenario)
 
     about = f"MNIST's digits, {each} a task: " + ", ".join(f"{group[0]}-{group[-1]}" for group in groups)
@@ -88,11 +97,36 @@ def _mnist_split(name: str, each: int) -> Benchmark:
 
 
 def _mnist_permuted(name: str) -> Benchmark:
-    def build(seed: int, tasks: int, scenario: Scenario) -> Stream:
+    def build(seed: int, tasks: int, scenario: Scenario, _faces: str) -> Stream:
         return permuted(name, _mnist(), tasks, seed=seed, scenario=scenario)
 
     about = "all of MNIST in every task, its pixels in another random order each time"
     return Benchmark(name, about, 10, None, shared_outputs=True, build=build)
+
+
+def _cifar_alternating(name: str) -> Benchmark:
+    def build(seed: int, tasks: int, scenario: Scenario, _faces: str) -> Stream:
+        ten, hundred = image_source("cifar10"), image_source("cifar100")
+        groups = [(ten, range(first, first + 2)) for first in range(0, 10, 2)]
+        groups += [(hundred, range(first, first + 20)) for first in range(0, 100, 20)]
+        return alternating(name, groups, tasks, seed=seed, validation=0.1, scenario=scenario)
+
+    about = "five tasks of CIFAR10 (2 classes each) and five of CIFAR100 (20 each), their order mixed by seed"
+    return Benchmark(name, about, 10, 10, shared_outputs=False, build=build, net="alexnet")
+
+
+def _eight_datasets(name: str) -> Benchmark:
+    rest = ("mnist", "cifar100", "notmnist", "svhn", "cifar10", "traffic_signs", "fashion_mnist")
+
+    def build(seed: int, tasks: int, scenario: Scenario, faces: str) -> Stream:
+        sources = [image_source(each) for each in (faces, *rest)[:tasks]]
+        stream = sequence(name, sources, seed=seed, scenario=scenario)
+        without = tuple(range(1, tasks))
+        return replace(stream, subsets={"without faces": without} if without else {})
+
+    about = "faces, " + ", ".join(rest) + ": a task each, 293 classes"
+    faces = ("facescrub100", "lfw100")
+    return Benchmark(name, about, 8, 8, shared_outputs=False, build=build, net="alexnet", faces=faces)
 
 
 BENCHMARKS = {
@@ -101,5 +135,7 @@ BENCHMARKS = {
         _mnist_split("mnist-2split", each=5),
         _mnist_split("mnist-5split", each=2),
         _mnist_permuted("mnist-permuted"),
+        _cifar_alternating("cifar-alternating"),
+        _eight_datasets("eight-datasets"),
     )
 }

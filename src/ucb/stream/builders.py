@@ -49,6 +49,24 @@ def split_by_classes(
     return _stream(name, tasks, scenario)
 
 
+def alternating(
+    name: str,
+    groups: Sequence[tuple[Source, Sequence[int]]],
+    tasks: int,
+    *,
+    seed: int = 0,
+    validation: float = VALIDATION,
+    scenario: Scenario | None = None,
+) -> Stream:
+    """Make a task of each group of labels, of whichever data set, and mix their order by seed; keep the first ones."""
+    made = [
+        _task(f"{data.name} {labels[0]}-{labels[-1]}", data, tuple(labels), _random(seed, "validation", i), validation)
+        for i, (data, labels) in enumerate(groups)
+    ]
+    order = torch.randperm(len(made), generator=_random(seed, "order of tasks", 0)).tolist()
+    return _stream(name, [made[index] for index in order[:tasks]], scenario)
+
+
 def permuted(
     name: str,
     data: Source,

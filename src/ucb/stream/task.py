@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -52,6 +52,8 @@ class Stream:
     name: str
     tasks: tuple[Task, ...]
     scenario: Scenario = Scenario()
+    subsets: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Tasks over which ACC is reported too, by what they are called."""
 
     def __post_init__(self) -> None:
         if not self.tasks:

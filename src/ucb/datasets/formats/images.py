@@ -34,7 +34,8 @@ def decoded(content: bytes, shape: tuple[int, ...], enlarged: float = 1.0) -> Im
             with library.open(io.BytesIO(content), formats=FORMATS) as opened:
                 if opened.width * opened.height > MOST_PIXELS:
                     return None
-                image = opened.convert("RGB" if len(shape) == 3 else "L")
+                upright = extra("PIL.ImageOps", "Pillow", "reading images").exif_transpose(opened)
+                image = upright.convert("RGB" if len(shape) == 3 else "L")
     except Exception:  # of a damaged image Pillow may say anything
         return None
     box = (_middle(image.width, enlarged), _middle(image.height, enlarged))
