@@ -55,13 +55,15 @@ Point = tuple[str, dict[str, Any]]
 """A method and settings to try."""
 
 
-def trial(point: Point, *, name: str, epochs: int, device: str, threads: int) -> dict[str, Any]:
+def trial(
+    point: Point, *, name: str, epochs: int, device: str, threads: int, blur: float | None = None
+) -> dict[str, Any]:
     """Learn the first two tasks; return what held-out data says of the settings."""
     method, settings = point
     torch.set_num_threads(threads)
     training = {"epochs": epochs, "eval_samples": 10}
     with mock.patch.object(job, "benchmark", without_test_data):
-        run = Job(name, method, tasks=2, training=training, settings=settings, device=device).run()
+        run = Job(name, method, tasks=2, blur=blur, training=training, settings=settings, device=device).run()
     try:
         run.learn()
     except DivergedError as stop:
@@ -113,6 +115,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="+")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, default=6, help="epochs a task, while choosing and in the recipe")
+    parser.add_argument("--blur", type=float, help="let the two tasks fade into each other; one pass")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT)
     parser.add_argument("--grid", nargs="*", default=[], metavar="KEY=V1,V2", help="values to try instead")
@@ -121,7 +124,10 @@ def main() -> None:
         key, _, values = word.partition("=")
         GRID[key] = tuple(float(value) for value in values.split(","))
     options = {"name": args.benchmark, "epochs": args.epochs, "device": args.device}
-    records = {method: Record(args.out, args.benchmark, method, options) for method in args.methods}
+    kind = args.benchmark
+    if args.blur is not None:
+        options, kind = options | {"epochs": 1, "blur": args.blur}, f"{args.benchmark}-blurred"
+    records = {method: Record(args.out, kind, method, options) for method in args.methods}
     left = [point for method in args.methods for point in points_of(method) if not records[method].has(point[1])]
     for (method, _), found in trials(left, args.jobs, options):
         records[method].add(found)

@@ -48,7 +48,7 @@ def measured() -> str:
                     f"{result['acc']:.2f}",
                     "-" if result["bwt"] is None else f"{result['bwt']:+z.2f}",
                     f"{result['learning_acc']:.2f}" if result["learning_acc"] is not None else "-",
-                    f"{result['seconds']:.0f}",
+                    f"{result['seconds']:.0f} ({result['device'].split(', ')[-1]})",
                     f"{result['weights']:,}",
                     f"{result['stored_values']:,}",
                 ]

@@ -3,12 +3,27 @@ import torch
 from torch import nn
 
 from ucb.bayes import ELBO, ScaleMixture, forward, gaussians, to_bayesian
-from ucb.optim import UCB, UCBNG, Freeze, RateScale, UniformLR, importance, least_important, param_groups
+from ucb.optim import (
+    GNG,
+    UCB,
+    UCBNG,
+    Adam,
+    Freeze,
+    RateScale,
+    UniformLR,
+    Vadam,
+    importance,
+    least_important,
+    param_groups,
+)
 
 OPTIMISERS = {
     "ucb": lambda net: UCB(param_groups(net), 0.1, momentum=0.9),
     "ucb with huge rates": lambda net: UCB(param_groups(net), 1e30, scale=RateScale(cap=None)),
     "ucb-ng": lambda net: UCBNG(param_groups(net), 50, lr=0.1, pull=True),
+    "adam by groups": lambda net: Adam(param_groups(net), 0.1),
+    "vadam": lambda net: Vadam(param_groups(net), 50, 0.1),
+    "gng": lambda net: GNG(param_groups(net), 0.1),
     "uniform": lambda net: UniformLR(param_groups(net), 0.1),
     "sgd": lambda net: torch.optim.SGD(net.parameters(), 0.1, momentum=0.9, weight_decay=0.1),
     "adam": lambda net: torch.optim.AdamW(net.parameters(), 0.1),

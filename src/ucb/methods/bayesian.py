@@ -23,7 +23,9 @@ from ucb.optim.groups import Group
 class BayesianSettings(Settings):
     """What every Bayesian method can be set to. The prior is the paper's: pi, and -log of its two spreads."""
 
-    lr: float = chosen(0.3, among=(0.1, 0.3, 0.5, 1.0))
+    lr: float = chosen(0.3, among=(0.1, 0.3, 1.0, 2.0))
+    clip: float = 1.0
+    """With it rates of 1 and more are stable; the head then learns so fast that the trunk need not move far."""
     spread: float = 0.5
     """Sigma at the start, relative to each layer's weights."""
     temperature: float = chosen(0.001, among=(0.001, 0.01))

@@ -16,6 +16,7 @@ class UCBNGSettings(BayesianSettings):
     """See :class:`ucb.optim.UCBNG`; the prior's spread is sigma's start."""
 
     lr: float = chosen(0.15, among=(0.1, 0.3, 0.5))
+    clip: float = 0.0
     spread: float = 2.4
     """On 784-1200 this is a prior spread of 0.05. Far below it (0.1) the prior outweighs a task's curvature, and sigma
     hardly moves."""

@@ -23,6 +23,7 @@ class VCLSettings(BayesianSettings):
     """The prior of what no task has learnt yet is N(0, prior_sigma^2), so the mixture's settings have no effect."""
 
     lr: float = chosen(1e-3, among=(3e-4, 1e-3, 3e-3))
+    clip: float = 0.0
     spread: float = chosen(1.0, among=(0.05, 1.0, 2.0))
     """Where inference starts. 0.05 is a variance of 1e-6 in a layer of 784 inputs, as Nguyen et al. have it; but sigma
     grows only slowly from there: after a few epochs the first task is so sure that the next can hardly learn."""

@@ -17,6 +17,7 @@ class VCLVadamSettings(BayesianSettings):
     """See :class:`ucb.optim.vadam.Vadam`; the prior is N(0, sigma^2) with each layer's starting sigma."""
 
     lr: float = chosen(3e-3, among=(1e-3, 3e-3, 1e-2))
+    clip: float = 0.0
     spread: float = 2.0
     """On 784-1200 this is a prior spread of 0.04."""
     temperature: float = chosen(0.1, among=(0.1, 1.0))

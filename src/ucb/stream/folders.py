@@ -57,7 +57,7 @@ def folders(
     workers: int = 2,
     fits: int = FITS,
 ) -> Stream:
-    """Make a task of each folder. With folders ``train`` and ``test`` inside, these are used; else 15 % is for testing.
+    """Make a task of each folder: of its folders ``train`` and ``test``; without them 15 % of each class is to test.
 
     All images are resized to ``side`` x ``side`` in colour. They are kept in memory if all fit into ``fits`` bytes;
     otherwise ``workers`` processes read them while the net learns.
@@ -98,9 +98,13 @@ def _parts(path: Path, side: int, seed: int) -> tuple[FolderImages, FolderImages
         train, test = (_files(path / part, classes) for part in ("train", "test"))
     else:
         classes = _classes(path)
-        files = _files(path, classes)
-        random = generator_for("test", seed, [str(file.relative_to(path)) for file, _ in files])
-        train, test = ([files[i] for i in rows.tolist()] for rows in hold_out(len(files), 0.15, random, path.name))
+        train, test = [], []
+        for label, name in enumerate(classes):
+            files = _files(path, [name], label)
+            random = generator_for("test", seed, [file.name for file, _ in files])
+            kept, held_out = hold_out(len(files), 0.15, random, f"{path.name}/{name}")
+            train += [files[i] for i in kept.tolist()]
+            test += [files[i] for i in held_out.tolist()]
     for part, files in (("train", train), ("test", test)):
         if missing := [name for number, name in enumerate(classes) if all(number != label for _, label in files)]:
             raise ValueError(f"{path}: class {missing[0]!r} has too few images: none is left to {part}")
@@ -114,10 +118,10 @@ def _classes(path: Path) -> list[str]:
     return classes
 
 
-def _files(path: Path, classes: Sequence[str]) -> list[tuple[Path, int]]:
+def _files(path: Path, classes: Sequence[str], first: int = 0) -> list[tuple[Path, int]]:
     """Return all images below a folder's class folders, in an order that does not depend on the disk."""
     found = []
-    for label, name in enumerate(classes):
+    for label, name in enumerate(classes, start=first):
         images = sorted(file for file in (path / name).rglob("*") if is_image(file.name) and file.is_file())
         found += [(image, label) for image in images]
     return found
