@@ -1,7 +1,8 @@
 """Choose a method's settings for a benchmark on held-out data of its first two tasks, and write its recipe.
 
 Test data is out of reach: each task's test set is replaced by its validation set before anything runs. The grid is the
-method's own (``Method.grid``); every trial is kept in results/tuning/.
+method's own (``Settings.grid``); every trial is kept in results/tuning/. With ``--all-tasks`` held-out data of all
+tasks decides: that sees the forgetting that two tasks cannot show, and costs more.
 
     python benchmarks/choose_recipe.py mnist-5split ucb [--device cuda] [--epochs 6] [--jobs 2]
 """
@@ -36,6 +37,7 @@ RULE = (
     "second was learnt times the mean number of later tasks, (n - 1) / 2; of all settings within one standard error of "
     "the lowest, the one whose first task rose least"
 )
+ALL_TASKS_RULE = "lowest mean NLL of all tasks after the last one was learnt"
 
 
 def without_test_data(name: str, seed: int, **options: object) -> Stream:
@@ -56,32 +58,43 @@ Point = tuple[str, dict[str, Any]]
 
 
 def trial(
-    point: Point, *, name: str, epochs: int, device: str, threads: int, blur: float | None = None
+    point: Point,
+    *,
+    name: str,
+    epochs: int,
+    device: str,
+    threads: int,
+    blur: float | None = None,
+    tasks: int | None = 2,
 ) -> dict[str, Any]:
-    """Learn the first two tasks; return what held-out data says of the settings."""
+    """Learn the first tasks; return what held-out data says of the settings."""
     method, settings = point
     torch.set_num_threads(threads)
     training = {"epochs": epochs, "eval_samples": 10}
     with mock.patch.object(job, "benchmark", without_test_data):
-        run = Job(name, method, tasks=2, blur=blur, training=training, settings=settings, device=device).run()
+        run = Job(name, method, tasks=tasks, blur=blur, training=training, settings=settings, device=device).run()
     try:
         run.learn()
     except DivergedError as stop:
         return {"settings": settings, "score": None, "failed": str(stop)}
-    (first,), (later, second) = run.judgements
-    learnt, risen = [first.nll, second.nll], later.nll - first.nll
-    score, error = projected_nll(learnt, risen, find(name).tasks), math.hypot(first.nll_error, second.nll_error) / 2
-    print(f"{method} {settings}: {score:.4f}, learnt {first.nll:.4f} {second.nll:.4f}, risen {risen:+.4f}", flush=True)
+    own, last = [row[-1] for row in run.judgements], run.judgements[-1]
+    learnt = [judged.nll for judged in own]
+    risen = statistics.mean(after.nll - before.nll for after, before in zip(last[:-1], own[:-1], strict=True))
+    error = math.hypot(*(judged.nll_error for judged in own)) / len(own)
+    score = projected_nll(learnt, risen, find(name).tasks) if tasks else statistics.mean(each.nll for each in last)
+    print(f"{method} {settings}: {score:.4f}, learnt {statistics.mean(learnt):.4f}, risen {risen:+.4f}", flush=True)
     figures = {"score": score, "error": error, "learnt": learnt, "risen": risen}
     return {"settings": settings, **figures, "acc": run.matrix.acc, "bwt": run.matrix.bwt, "seconds": run.at.seconds}
 
 
-def choose(found: list[dict[str, Any]]) -> dict[str, Any]:
+def choose(found: list[dict[str, Any]], all_tasks: bool = False) -> dict[str, Any]:
     """Return the trial that the rule picks."""
     whole = [each for each in found if each["score"] is not None]
     if not whole:
         raise SystemExit(f"every setting diverged: {found[0]['failed']}")
     best = min(whole, key=lambda each: each["score"])
+    if all_tasks:
+        return best
     near = [each for each in whole if each["score"] <= best["score"] + best["error"]]
     return min(near, key=lambda each: (each["risen"], each["score"]))
 
@@ -115,6 +128,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="+")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, default=6, help="epochs a task, while choosing and in the recipe")
+    parser.add_argument("--all-tasks", action="store_true", help="let held-out data of all tasks decide")
     parser.add_argument("--blur", type=float, help="let the two tasks fade into each other; one pass")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=ROOT)
@@ -124,6 +138,8 @@ def main() -> None:
         key, _, values = word.partition("=")
         GRID[key] = tuple(float(value) for value in values.split(","))
     options = {"name": args.benchmark, "epochs": args.epochs, "device": args.device}
+    if args.all_tasks:
+        options["tasks"] = None
     kind = args.benchmark
     if args.blur is not None:
         options, kind = options | {"epochs": 1, "blur": args.blur}, f"{args.benchmark}-blurred"
@@ -140,12 +156,18 @@ class Record:
 
     def __init__(self, out: Path, benchmark: str, method: str, options: dict[str, Any]) -> None:
         self.method, self.options = method, options
-        self.path = out / "results" / "tuning" / benchmark / f"{method}.json"
+        which = benchmark if "tasks" not in options else f"{benchmark}-all-tasks"
+        self.path = out / "results" / "tuning" / which / f"{method}.json"
         self.recipes = out / "src" / "ucb" / "recipes" / benchmark
         self.trials: list[dict[str, Any]] = []
         if self.path.exists():
             kept = json.loads(self.path.read_text())
-            self.trials = kept["trials"] if all(kept[key] == value for key, value in options.items()) else []
+            self.trials = kept["trials"] if all(kept.get(key, "?") == value for key, value in options.items()) else []
+
+    @property
+    def rule(self) -> str:
+        """How the settings are chosen."""
+        return ALL_TASKS_RULE if self.options.get("tasks", 2) is None else RULE
 
     def has(self, settings: dict[str, Any]) -> bool:
         """Whether settings have been tried."""
@@ -154,17 +176,18 @@ class Record:
     def add(self, found: dict[str, Any]) -> None:
         """Add a trial, at once also in the file."""
         self.trials.append(found)
-        write(self.path, {**self.options, "method": self.method, "rule": RULE, "seed": 0, "trials": self.trials})
+        write(self.path, {**self.options, "method": self.method, "rule": self.rule, "seed": 0, "trials": self.trials})
 
     def write_recipe(self) -> None:
         """Write the recipe of the method, and of its control."""
         wanted = [settings for _, settings in points_of(self.method)]
         found = [trial for trial in self.trials if trial["settings"] in wanted]
-        best = choose(found)
+        all_tasks = self.options.get("tasks", 2) is None
+        best, which = choose(found, all_tasks), "all tasks" if all_tasks else "the first two tasks"
         recipe = {
             "training": {"epochs": self.options["epochs"]},
             "settings": best["settings"],
-            "found": f"chosen of {len(found)} on held-out data of the first two tasks, seed 0: projected NLL "
+            "found": f"chosen of {len(found)} on held-out data of {which}, seed 0: NLL "
             f"{best['score']:.4f}, ACC {best['acc']:.2f}",
             "grid": grid_of(self.method),
         }

@@ -61,12 +61,19 @@ def settings() -> str:
     rows = []
     for name, kind in known_methods().items():
         recipe = recipe_for(BENCHMARK, name)
-        grid = kind.settings_type.grid()
+        grid = recipe.grid or kind.settings_type.grid()
         chosen = "; ".join(
             f"{key} **{recipe.settings.get(key, _default(kind, key))}** of {_list(grid[key])}" for key in grid
         )
-        rows.append([f"`{name}`", chosen if recipe.settings else f"not tuned: {chosen}"])
-    return table(["method", "chosen of tried"], rows)
+        rows.append([f"`{name}`", chosen if recipe.settings else f"not tuned: {chosen}", recipe.found])
+    return table(["method", "chosen of tried", "how"], rows)
+
+
+def two_tasks() -> str:
+    """Return what UCB reaches when two tasks decide its settings."""
+    result = _read(RESULTS / "mnist-5split-two-tasks" / "ucb-seed0.json")
+    assert result is not None
+    return f"ACC {result['acc']:.2f}, BWT {result['bwt']:+z.2f}"
 
 
 def steps() -> str:
@@ -90,7 +97,14 @@ def blurred() -> str:
     return table(["method", "blur", "ACC", "BWT"], rows)
 
 
-TABLES = {"about": about, "measured": measured, "settings": settings, "steps": steps, "blurred": blurred}
+TABLES = {
+    "about": about,
+    "measured": measured,
+    "settings": settings,
+    "steps": steps,
+    "blurred": blurred,
+    "two-tasks": two_tasks,
+}
 
 
 def _read(path: Path) -> dict[str, Any] | None:

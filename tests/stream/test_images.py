@@ -6,7 +6,8 @@ import torch
 from PIL import Image
 
 from ucb.datasets import Arrays, write_arrays
-from ucb.engine import Job
+from ucb.engine import Job, Learner, Schedule, Training
+from ucb.nets import mlp
 from ucb.stream import benchmark
 from ucb.stream.folders import folders
 from ucb.stream.images import PREPARATIONS, as_images, image_source
@@ -170,3 +171,17 @@ def test_a_run_on_folders(tmp_path):
         Job("mnist-5split", "ord-ft", data=data).stream()
     with pytest.raises(ValueError, match="number of folders"):
         Job("folders", "ord-ft", data=data, tasks=3).stream()
+
+
+def test_a_whole_run_reads_from_disk_what_does_not_fit(tmp_path):
+    """The same folders in memory and from disk: the same order of examples, and both are learnt."""
+    make_folder(tmp_path / "a", ["x", "y"], each=12)
+    make_folder(tmp_path / "b", ["p", "q"], each=12)
+    learnt = []
+    for fits in (1 << 30, 0):
+        stream = folders("mine", [tmp_path / "a", tmp_path / "b"], fits=fits, workers=0)
+        torch.manual_seed(0)
+        training = Training(Schedule(epochs=3), batch_size=8)
+        learner = Learner(mlp((3, 32, 32), stream.head_sizes, [16]), stream, "ord-ft", training=training)
+        learnt.append([learner.learn(task)[-1].accuracy for task in stream.tasks])
+    assert min(min(each) for each in learnt) > 60
