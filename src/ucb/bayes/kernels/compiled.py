@@ -50,7 +50,7 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     for function in (lib.ucb_draw, lib.ucb_accumulate):
         function.restype = None
     lib.ucb_mixture.restype = ctypes.c_double
-    return lib, f"compiled by {name}"
+    return lib, f"compiled by {Path(name).name}"
 
 
 def _compiled(compiler: list[str]) -> Path:
