@@ -63,7 +63,7 @@ def test_permuted_mnist_keeps_one_copy_of_the_images():
     assert benchmark("mnist-5split", seed=5).tasks[1].train.x is first.train.x
 
 
-@pytest.mark.parametrize("name", BENCHMARKS)
+@pytest.mark.parametrize("name", [name for name in BENCHMARKS if name.startswith("mnist")])
 def test_splits_depend_on_the_seed_alone(name):
     def held_out(seed, **form):
         return [task.validation.rows.tensor.tolist() for task in benchmark(name, seed, **form).tasks]

@@ -16,6 +16,6 @@ def mlp(input_shape: Sequence[int], head_sizes: Sequence[int], hidden: Sequence[
     layers: list[nn.Module] = [nn.Flatten()]
     width = math.prod(input_shape)
     for units in hidden:
-        layers += [nn.Linear(width, count("a hidden layer", units)), nn.ReLU()]
+        layers += [nn.Linear(width, count("hidden", units)), nn.ReLU()]
         width = units
     return HeadedNet(nn.Sequential(*layers), width, head_sizes)
