@@ -108,6 +108,8 @@ class Method(ABC):
     judged_before_end: ClassVar[bool] = False
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     net: HeadedNet
+    optimizer: Any
+    """A torch optimiser; each kind of method says which."""
 
     def __init__(self, net: HeadedNet, settings: Settings, generator: torch.Generator) -> None:
         self.settings = settings
@@ -129,16 +131,30 @@ class Method(ABC):
     def begin_phase(self, phase: int, data: TaskData) -> None:  # noqa: B027 (few methods have several)
         """Get ready for phase 1, 2, ... of the task at hand."""
 
-    @abstractmethod
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
         """Learn from a batch; return its mean NLL."""
+        self.net.train()
+        self.optimizer.zero_grad()
+        nll = self.add_gradients(x, y)
+        self.adjust_gradients()
+        self.clip_gradients()
+        self.optimizer.step()
+        return nll
+
+    @abstractmethod
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the gradient of what is minimised to every parameter's; return the batch's mean NLL."""
+
+    def adjust_gradients(self) -> None:  # noqa: B027 (for methods that hold weights or look at gradients)
+        """Change the gradients before they are clipped and used."""
 
     def end_task(self, data: TaskData) -> None:  # noqa: B027 (most methods have something to do here, some have not)
         """Keep what the task has taught. Its data is at hand for the last time."""
 
-    @abstractmethod
     def set_rate(self, lr: float) -> None:
-        """Set the base learning rate, as the plateau rule asks."""
+        """Set the base learning rate, as the plateau rule asks; a weight with a scale of its own keeps that."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
 
     @abstractmethod
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
@@ -164,7 +180,12 @@ class Method(ABC):
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the method remembers."""
         task = self.task and {**vars(self.task), "outputs": [self.task.outputs.start, self.task.outputs.stop]}
-        return {"net": dict(self.net.state_dict()), "generator": self.generator.get_state(), "task": task}
+        return {
+            "net": dict(self.net.state_dict()),
+            "generator": self.generator.get_state(),
+            "task": task,
+            "optimizer": self.optimizer.state_dict(),
+        }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where the state was taken."""
@@ -173,6 +194,7 @@ class Method(ABC):
             self.resume_task(TaskInfo(**{**state["task"], "outputs": range(*state["task"]["outputs"])}))
         self.net.load_state_dict(state["net"])
         self.generator.set_state(state["generator"])
+        self.optimizer.load_state_dict(state["optimizer"])
 
     def resume_task(self, task: TaskInfo) -> None:
         """Bring a fresh object to where a task is under way, before its state is loaded."""

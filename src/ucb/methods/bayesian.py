@@ -97,19 +97,9 @@ class BayesianMethod(Method):
         """Whether a head learns in this task."""
         return index == task.head
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step on the ELBO."""
-        self.net.train()
-        self.optimizer.zero_grad()
-        terms = self.objective.backward(self.net, x, y)
-        self.clip_gradients()
-        self.optimizer.step()
-        return terms.nll
-
-    def set_rate(self, lr: float) -> None:
-        """Set the base rate of every weight; each keeps its own scale."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the gradient of the ELBO."""
+        return self.objective.backward(self.net, x, y).nll
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
@@ -127,11 +117,10 @@ class BayesianMethod(Method):
             return forward(self.net, x, samples, generator=generator)
 
     def state_dict(self) -> dict[str, Any]:
-        """Add the optimiser and the first spread to what every method remembers."""
-        return {**super().state_dict(), "optimizer": self.optimizer.state_dict(), "start": self.start}
+        """Add the first spread to what every method remembers."""
+        return {**super().state_dict(), "start": self.start}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Continue exactly where the state was taken."""
         super().load_state_dict(state)
-        self.optimizer.load_state_dict(state["optimizer"])
         self.start = state["start"]

@@ -31,7 +31,6 @@ class Joint(Method):
     memory = "all data of all tasks"
     is_joint = True
     settings: JointSettings
-    optimizer: Any
 
     def __init__(self, net: HeadedNet, settings: Any, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)

@@ -39,18 +39,13 @@ class ComparesWithOldNet(OrdinaryMethod):
         super().begin_task(task)
         self._set_old(self.remembered().state_dict() if task.index > 0 else None)
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step of gradient descent, for which the trunk runs once."""
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the gradient of NLL and penalty, for which the trunk runs once."""
         assert self.task is not None
-        self.net.train()
-        self.optimizer.zero_grad()
         features = self.net.trunk(x)
         logits = self.net.heads[self.task.head](features)
         nll = self.nll(logits, y)
         (nll if self.old is None else nll + self.penalty(x, features, logits)).backward()
-        self.adjust_gradients()
-        self.clip_gradients()
-        self.optimizer.step()
         return nll.detach()
 
     def state_dict(self) -> dict[str, Any]:

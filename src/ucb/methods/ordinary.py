@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 
@@ -24,28 +22,15 @@ class OrdinaryMethod(Method):
         one_head = len(self.net.heads) == 1
         return {n: p for n, p in self.net.named_parameters() if one_head or n.startswith("trunk.")}
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step of gradient descent."""
-        self.net.train()
-        self.optimizer.zero_grad()
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the gradient of the NLL, and of what a method adds to it."""
         nll = self.nll(self.net(x), y)
         self.objective(nll, x).backward()
-        self.adjust_gradients()
-        self.clip_gradients()
-        self.optimizer.step()
         return nll.detach()
 
     def objective(self, nll: Tensor, x: Tensor) -> Tensor:
         """Return what is minimised: the batch's NLL, and what a method adds to it."""
         return nll
-
-    def adjust_gradients(self) -> None:
-        """Change the gradients before they are clipped and used."""
-
-    def set_rate(self, lr: float) -> None:
-        """Set the learning rate."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
@@ -60,12 +45,3 @@ class OrdinaryMethod(Method):
         with self.net.using(asked.head):
             logits: Tensor = self.net(x)
         return logits.unsqueeze(0)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the optimiser."""
-        return {**super().state_dict(), "optimizer": self.optimizer.state_dict()}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.optimizer.load_state_dict(state["optimizer"])

@@ -22,7 +22,6 @@ class OwnedWeights(Method):
 
     memory = "an owner's index a weight: ceil(log2(tasks + 1)) bits"
     needs_task = True
-    optimizer: Any
 
     def __init__(self, net: HeadedNet, settings: Any, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
@@ -40,10 +39,6 @@ class OwnedWeights(Method):
     @abstractmethod
     def numbers_of_weights(self) -> dict[str, list[nn.Parameter]]:
         """Return the parameters that make up each weight tensor that tasks can own, by name."""
-
-    @abstractmethod
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add a batch's gradient to every parameter's; return its mean NLL."""
 
     def is_shared(self, name: str) -> bool:
         """Whether tasks share a weight of this name."""
@@ -67,22 +62,20 @@ class OwnedWeights(Method):
         masks = {name: owner == learning for name, owner in self.owners.of.items()}
         self.movable = {n: mask.to(self.ownable[n][0].dtype) for n, mask in masks.items() if not bool(mask.all())}
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step of gradient descent that leaves all else alone."""
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the batch's gradient; running statistics rest after the first task."""
         assert self.task is not None
-        self.net.train()
         if self.task.index > 0:
             for module in self.with_statistics:
                 module.eval()
-        self.optimizer.zero_grad()
-        nll = self.add_gradients(x, y)
+        return super().add_gradients(x, y)  # type: ignore[safe-super]  # the next kind of method in line says how
+
+    def adjust_gradients(self) -> None:
+        """Leave all weights alone that may not move."""
         for name, movable in self.movable.items():
             for parameter in self.ownable[name]:
                 if parameter.grad is not None:
                     parameter.grad.mul_(movable)  # a step of 0 changes no bit
-        self.clip_gradients()
-        self.optimizer.step()
-        return nll
 
     def answering(self, asked: Asked) -> int | None:
         """Return the last task (from 1) whose weights answer, all of them for a task to come; None is the whole net."""

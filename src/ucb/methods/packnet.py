@@ -65,12 +65,6 @@ class PackNet(OwnedWeights, OrdinaryMethod):
         self.owners.claim(kept, self.task.index + 1)
         self.hold()
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add the gradient of the mean NLL."""
-        nll = self.nll(self.net(x), y)
-        nll.backward()
-        return nll.detach()
-
     @torch.no_grad()
     def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
         """Return the logits under the weights that the task had when it ended."""

@@ -109,18 +109,20 @@ class PathNet(OwnHeadMethod):
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
         """One step of the contender, or of the best path once the evolution is over."""
         self.net.path = self.evolution.contender
-        self.net.train()
-        self.optimizer.zero_grad()
-        logits = self.net(x)
-        nll = self.nll(logits, y)
-        nll.backward()
-        self.clip_gradients()
-        self.optimizer.step()
+        nll = super().learn(x, y)
         if self.evolution.pair:
-            self.right.add_(self.accuracy(logits, y))
             self.evolution.batches += 1
             if self.evolution.batches == self.schedule()[0]:
                 self.judge()
+        return nll
+
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the NLL's gradient; note how many answers of a contender are right."""
+        logits = self.net(x)
+        nll = self.nll(logits, y)
+        nll.backward()
+        if self.evolution.pair:
+            self.right.add_(self.accuracy(logits, y))
         return nll.detach()
 
     def accuracy(self, logits: Tensor, y: Tensor) -> Tensor:

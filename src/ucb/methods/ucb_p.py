@@ -95,10 +95,6 @@ class UCBP(OwnedWeights, BBBFineTuning):
             gaussian.mu.copy_(torch.where(free, mean, gaussian.mu))
             gaussian.rho.copy_(torch.where(free, inverse_softplus(sigma), gaussian.rho))
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add the gradient of the ELBO."""
-        return self.objective.backward(self.net, x, y).nll
-
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
         """Prune as much as the tolerance allows, without training again; what is left is the task's."""

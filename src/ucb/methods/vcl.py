@@ -85,16 +85,12 @@ class VCL(BayesianMethod):
         self.is_fitting = False
         self.optimizer.consolidate()
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step on the ELBO, or on the likelihood of the means alone, which leaves the spreads as they are."""
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the ELBO's gradient, or that of the means' likelihood alone, which leaves the spreads as they are."""
         if not self.is_fitting:
-            return super().learn(x, y)
-        self.net.train()
-        self.optimizer.zero_grad()
+            return super().add_gradients(x, y)
         nll = self.nll(mean_forward(self.net, x), y)
         nll.backward()
-        self.clip_gradients()
-        self.optimizer.step()
         return nll.detach()
 
     def end_task(self, data: TaskData) -> None:
