@@ -1,9 +1,12 @@
 import json
 
 import pytest
+import torch
 
+from tests.engine.runs import small_run
 from ucb import engine
 from ucb.engine import InterruptedRunError, Job, Observer
+from ucb.engine.report import device_name, result_of, sigma_movement
 
 
 def job(**options):
@@ -72,7 +75,28 @@ def test_sigma_is_shaped_by_the_data_under_natural_gradients(tmp_path):
         settings={"samples": 1},
     ).run()
     run.learn()
-    from ucb.engine.report import sigma_movement
-
     moved = sigma_movement(run.method)
     assert moved["trunk.1.weight"]["std_log_sigma"] >= 0.1
+
+
+def test_accuracy_after_a_tasks_end_is_told_where_the_one_before_it_counts():
+    """Even if ending a task cost nothing: that it did not is a result, too."""
+    run = small_run("ucb-p")
+    run.learn()
+    after = [row[-1][0] for row in run.at.rows]
+    assert result_of(run, {})["after_task_end"] == after
+    run.at.before_end = list(after)
+    assert result_of(run, {})["after_task_end"] == after
+
+
+@pytest.mark.parametrize(("name", "settings"), [("ord-ft", {}), ("ord-jt", {"final_only": True})])
+def test_elsewhere_it_stands_in_the_matrix_already(name, settings):
+    run = small_run(name, **settings)
+    run.learn()
+    assert result_of(run, {})["after_task_end"] is None
+
+
+@pytest.mark.parametrize(("threads", "said"), [(1, "cpu, 1 thread"), (2, "cpu, 2 threads")])
+def test_one_thread_is_not_several(threads, said, monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads)
+    assert device_name(torch.device("cpu")) == said

@@ -7,6 +7,7 @@ from torch import nn
 from ucb.bayes import forward, gaussians, to_bayesian
 from ucb.nets import NETS, alexnet, build_net, net_options, resnet18
 from ucb.nets.norms import TaskBatchNorm2d
+from ucb.nets.resnet import Block
 
 CIFAR = [2] * 5 + [20] * 5
 EIGHT = [100, 10, 100, 10, 10, 10, 43, 10]
@@ -46,6 +47,26 @@ def test_resnet18_answers_and_learns(norm):
     moved = [n for n, p in net.named_parameters() if p.grad is not None]
     assert not any(name.startswith("heads.0") for name in moved)
     assert sum("conv" in name for name in moved) >= 16
+
+
+def test_branches_without_normalisation_begin_as_nothing_and_learn():
+    """Each block begins as its shortcut, but for conv2's constant bias; so outputs keep a sensible size."""
+    torch.manual_seed(0)
+    net = resnet18((3, 32, 32), [5], 16, "none")
+    blocks = [m for m in net.modules() if isinstance(m, Block)]
+    assert len(blocks) == 8
+    assert not any(block.conv2.weight.any() for block in blocks)
+    x = torch.randn(8, 3, 32, 32)
+    with torch.no_grad():
+        for block in blocks:
+            inputs = torch.randn(2, block.conv1.in_channels, 8, 8)
+            expected = (block.shortcut(inputs) + block.conv2.bias[:, None, None]).relu()
+            torch.testing.assert_close(block(inputs), expected)
+        logits = net(x)
+        assert logits.isfinite().all()
+        assert 0.01 < float(logits.square().mean().sqrt()) < 2
+    nn.functional.cross_entropy(net(x), torch.arange(8) % 5).backward()
+    assert all(float(block.conv2.weight.grad.abs().max()) > 0 for block in blocks)
 
 
 def test_each_task_has_its_own_statistics():

@@ -8,7 +8,7 @@ them; MD5 of the GTSRB test archives as torchvision lists them, of its final tra
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ucb.bayes.checks import nearest
@@ -66,21 +66,36 @@ def find(name: str) -> DataSet:
     raise ValueError(f"there is no data set {name!r}: {nearest(name, CATALOGUE)}")
 
 
-IDX = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 FASHION = "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/"
 MNIST = ("https://storage.googleapis.com/cvdf-datasets/mnist/", "https://ossci-datasets.s3.amazonaws.com/mnist/")
 TORONTO = "https://www.cs.toronto.edu/~kriz/"
 STANFORD = "http://ufldl.stanford.edu/housenumbers/"
 GTSRB = "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370/"
 BULATOV = "http://yaroslavvb.com/upload/notMNIST/"
+TINY_IMAGES = "Krizhevsky, from Tiny Images; no licence is stated"
 OWN_SPLIT = "no official split: a tenth of each class, fixed by a seed, is for testing"
 
+IDX_NAMES = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
+MNIST_MD5 = (
+    "6bbc9ace898e44ae57da46a324031adb",
+    "a25bea736e30d166cdddb491f175f624",
+    "2646ac647ad5339dbf082846283269ea",
+    "27ae3e4e09519cfbb04c329615203637",
+)
+"""Of the raw files, in the order of their names."""
 
-def _idx(sites: tuple[str, ...], zipped: tuple[str, ...], raw: tuple[str, ...]) -> Iterator[OfficialFile]:
-    """Four idx files, each gzipped or raw."""
-    for name, sha256, md5 in zip(IDX, zipped, raw, strict=True):
-        urls = tuple(f"{site}{name}.gz" for site in sites)
-        yield OfficialFile(f"{name}.gz", urls, f"sha256:{sha256}", (OfficialFile(name, (), f"md5:{md5}"),))
+
+def _idx(sites: tuple[str, ...], zipped: tuple[str, ...], raw: tuple[str, ...]) -> tuple[OfficialFile, ...]:
+    """Return four idx files, each gzipped or raw."""
+    return tuple(
+        OfficialFile(
+            f"{name}.gz",
+            tuple(f"{site}{name}.gz" for site in sites),
+            f"sha256:{sha256}",
+            (OfficialFile(name, (), f"md5:{md5}"),),
+        )
+        for name, sha256, md5 in zip(IDX_NAMES, zipped, raw, strict=True)
+    )
 
 
 def _file(site: str, name: str, digest: str, *instead: OfficialFile) -> OfficialFile:
@@ -98,26 +113,19 @@ def _cifar(labels: tuple[str, ...], sha256: str, note: str) -> DataSet:
     )
 
 
-def _all() -> Iterator[DataSet]:
-    yield DataSet(
+_IDX_SETS = (
+    DataSet(
         "mnist",
         "MNIST",
-        tuple(
-            _idx(
-                MNIST,
-                (
-                    "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-                    "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-                    "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-                    "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-                ),
-                (
-                    "6bbc9ace898e44ae57da46a324031adb",
-                    "a25bea736e30d166cdddb491f175f624",
-                    "2646ac647ad5339dbf082846283269ea",
-                    "27ae3e4e09519cfbb04c329615203637",
-                ),
-            )
+        _idx(
+            MNIST,
+            (
+                "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
+                "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
+                "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
+                "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
+            ),
+            MNIST_MD5,
         ),
         (28, 28),
         classes.DIGITS,
@@ -126,26 +134,24 @@ def _all() -> Iterator[DataSet]:
         60_000,
         10_000,
         packaged=True,
-    )
-    yield DataSet(
+    ),
+    DataSet(
         "fashion_mnist",
         "FashionMNIST",
-        tuple(
-            _idx(
-                (FASHION,),
-                (
-                    "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-                    "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-                    "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-                    "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-                ),
-                (
-                    "f4a8712d7a061bf5bd6d2ca38dc4d50a",
-                    "9018921c3c673c538a1fc5bad174d6f9",
-                    "8181f5470baa50b63fa0f6fddb340f0a",
-                    "15d484375f8d13e6eb1aabb0c3f46965",
-                ),
-            )
+        _idx(
+            (FASHION,),
+            (
+                "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
+                "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
+                "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
+                "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
+            ),
+            (
+                "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+                "9018921c3c673c538a1fc5bad174d6f9",
+                "8181f5470baa50b63fa0f6fddb340f0a",
+                "15d484375f8d13e6eb1aabb0c3f46965",
+            ),
         ),
         (28, 28),
         classes.CLOTHES,
@@ -153,15 +159,20 @@ def _all() -> Iterator[DataSet]:
         "Zalando SE; MIT licence",
         60_000,
         10_000,
-    )
-    tiny_images = "Krizhevsky, from Tiny Images; no licence is stated"
-    yield _cifar(classes.CIFAR10, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd", tiny_images)
-    yield _cifar(
+    ),
+)
+
+_CIFAR_SETS = (
+    _cifar(classes.CIFAR10, "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd", TINY_IMAGES),
+    _cifar(
         classes.CIFAR100,
         "58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
-        f"{tiny_images}; fine labels",
-    )
-    yield DataSet(
+        f"{TINY_IMAGES}; fine labels",
+    ),
+)
+
+_CHARACTERS_AND_SIGNS = (
+    DataSet(
         "svhn",
         "SVHN, cropped digits",
         (
@@ -182,8 +193,8 @@ def _all() -> Iterator[DataSet]:
         "Netzer et al. 2011; for non-commercial use",
         73_257,
         26_032,
-    )
-    yield DataSet(
+    ),
+    DataSet(
         "notmnist",
         "NotMNIST, small",
         (
@@ -199,8 +210,8 @@ def _all() -> Iterator[DataSet]:
         10,
         f"Bulatov 2011; no licence is stated; {OWN_SPLIT}; the large set can be imported instead",
         folders=True,
-    )
-    yield DataSet(
+    ),
+    DataSet(
         "traffic_signs",
         "TrafficSigns (GTSRB)",
         (
@@ -216,8 +227,11 @@ def _all() -> Iterator[DataSet]:
         12_630,
         folders=True,
         wrong={"GTSRB-Training_fixed.zip": "is a smaller set: fetch GTSRB_Final_Training_Images.zip"},
-    )
-    yield DataSet(
+    ),
+)
+
+_FACES = (
+    DataSet(
         "facescrub100",
         "FaceScrub-100",
         (),
@@ -227,8 +241,8 @@ def _all() -> Iterator[DataSet]:
         f"Ng and Winkler 2014; from a folder with a folder of face images for each person, of whom the 100 with most "
         f"images are taken and resized to 32x32; {OWN_SPLIT}",
         folders=True,
-    )
-    yield DataSet(
+    ),
+    DataSet(
         "lfw100",
         "LFW-100",
         (
@@ -254,7 +268,9 @@ def _all() -> Iterator[DataSet]:
         f"Huang et al. 2007; for research; the 100 people with most images, the face cut out and resized to 32x32; "
         f"{OWN_SPLIT}",
         folders=True,
-    )
+    ),
+)
 
-
-CATALOGUE: Mapping[str, DataSet] = {known.name: known for known in _all()}
+CATALOGUE: Mapping[str, DataSet] = {
+    known.name: known for known in (*_IDX_SETS, *_CIFAR_SETS, *_CHARACTERS_AND_SIGNS, *_FACES)
+}

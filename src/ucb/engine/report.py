@@ -24,14 +24,14 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
     """Return everything that was measured, with all it takes to repeat it."""
     matrix, stream = run.matrix, run.stream
     hidden = not stream.scenario.task_known
-    last, learnt = run.judgements[-1], [row[-1] for row in matrix.after]
+    last = run.judgements[-1]
     found = {
         "benchmark": stream.name,
         "method": run.method.name,
         "seed": run.seed,
         "tasks": [task.name for task in stream.tasks],
         "accuracy_matrix": matrix.after,
-        "after_task_end": own if (own := [row[-1].accuracy for row in run.judgements]) != learnt else None,
+        "after_task_end": own_tasks_after_end(run) if run.method.judged_before_end else None,
         "acc": matrix.acc,
         "acc_of": {name: mean(matrix.after[-1][i] for i in which) for name, which in stream.subsets.items()},
         "bwt": matrix.bwt,
@@ -55,6 +55,11 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
         "peak_memory_bytes": peak_memory(run.device),
     }
     return {key: _without_nan(value) for key, value in found.items()}
+
+
+def own_tasks_after_end(run: Run) -> list[float]:
+    """Return each task's accuracy right after the method ended it, where the matrix has the one from before."""
+    return [row[-1].accuracy for row in run.judgements]
 
 
 def _without_nan(value: Any) -> Any:
@@ -115,7 +120,10 @@ def versions() -> dict[str, str]:
 
 def device_name(device: torch.device) -> str:
     """Return the name of the device."""
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else f"cpu, {torch.get_num_threads()} threads"
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"cpu, {threads} thread{'' if threads == 1 else 's'}"
 
 
 def peak_memory(device: torch.device) -> int:

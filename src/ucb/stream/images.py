@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ucb import datasets
+from ucb.datasets import Arrays, load
 from ucb.stream.mnist import load_mnist
 from ucb.stream.preparation import Preparation
 from ucb.stream.source import Source
@@ -39,12 +39,12 @@ def image_source(name: str) -> Source:
     return Source(name, x_train, arrays.y_train, x_test, arrays.y_test, prepare, arrays.class_names)
 
 
-def _arrays(name: str) -> datasets.Arrays:
+def _arrays(name: str) -> Arrays:
     if name == "mnist":
         digits = load_mnist()
         x_train, y_train, x_test, y_test = (part.numpy() for part in digits)
-        return datasets.Arrays(x_train, y_train, x_test, y_test, tuple(str(digit) for digit in range(10)))
-    return datasets.load(name)
+        return Arrays(x_train, y_train, x_test, y_test, tuple(str(digit) for digit in range(10)))
+    return load(name)
 
 
 def as_images(x: npt.NDArray[np.uint8]) -> Tensor:

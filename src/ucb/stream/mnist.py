@@ -12,6 +12,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from ucb.datasets.catalogue import IDX_NAMES, MNIST_MD5
+
 
 class IdxFile(NamedTuple):
     """One of the four files in which MNIST was published: a short header, then one byte a pixel or label."""
@@ -22,12 +24,10 @@ class IdxFile(NamedTuple):
     md5: str
 
 
-IDX_FILES = (
-    IdxFile("train-images-idx3-ubyte", 16, 47_040_016, "6bbc9ace898e44ae57da46a324031adb"),
-    IdxFile("train-labels-idx1-ubyte", 8, 60_008, "a25bea736e30d166cdddb491f175f624"),
-    IdxFile("t10k-images-idx3-ubyte", 16, 7_840_016, "2646ac647ad5339dbf082846283269ea"),
-    IdxFile("t10k-labels-idx1-ubyte", 8, 10_008, "27ae3e4e09519cfbb04c329615203637"),
-)
+HEADERS = (16, 8, 16, 8)
+SIZES = (47_040_016, 60_008, 7_840_016, 10_008)
+IDX_FILES = tuple(IdxFile(*facts) for facts in zip(IDX_NAMES, HEADERS, SIZES, MNIST_MD5, strict=True))
+"""Images and labels to train with, then those to test with."""
 
 # What `python -m ucb.stream.pack_mnist` printed when it wrote the file.
 PACKED_SHA256 = "3f7cce83a0d959f2cecc82ed8d90ad436ce8c787693c74e34d12291b12ce2148"
