@@ -19,6 +19,7 @@ from ucb.bayes.likelihoods import Likelihood, cross_entropy
 from ucb.bayes.passes import ESTIMATORS, Estimator, Pass
 from ucb.bayes.priors import Prior, ScaleMixture
 from ucb.bayes.sampling import plan, walk
+from ucb.bayes.together import can_fuse, fused_gradients, fused_kl_gradients
 
 
 class Terms(NamedTuple):
@@ -87,7 +88,10 @@ class ELBO:
                 nll = self._nll(net, x, y, p) / len(passes)
                 nll.backward()
                 nlls.append(nll.detach())
-            return self._terms(torch.stack(nlls).sum(), lean_kl_gradients(net, penalty, self.generator))
+            kl_gradients = fused_kl_gradients if can_fuse(net, penalty) else lean_kl_gradients
+            return self._terms(torch.stack(nlls).sum(), kl_gradients(net, penalty, self.generator))
+        if len(passes) == 1 and can_fuse(net, penalty):
+            return self._terms(*fused_gradients(net, lambda p: self._nll(net, x, y, p), passes[0], penalty))
         if passes[0].samples == 1:
             return self._terms(
                 *lean_gradients(net, lambda p: self._nll(net, x, y, p), self.samples, penalty, self.generator)

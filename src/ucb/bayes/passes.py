@@ -16,6 +16,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from ucb.bayes.kernels import fused
 from ucb.bayes.posterior import Gaussian
 
 Estimator = Literal["weights", "local", "flipout"]
@@ -32,6 +33,9 @@ class Pass:
     generator: torch.Generator | None = None
     drawn: dict[Gaussian, Tensor] = field(default_factory=dict)
     perturbed: set[Gaussian] = field(default_factory=set)
+    seed: Tensor | None = None
+    """Of the noise that a GPU's kernels make themselves; ``salt`` tells their calls apart."""
+    salt: int = 0
 
     def weight(self, gaussian: Gaussian) -> Tensor:
         """Return the weights of this pass, [S, ...] where several samples travel together.
@@ -42,12 +46,25 @@ class Pass:
             return gaussian.mean
         if gaussian not in self.drawn:
             shape = (self.samples,) if self.samples > 1 else ()
-            self.drawn[gaussian] = gaussian.sample(shape, self.generator)
+            if fused.serves(gaussian.mu, gaussian.rho):
+                w = fused.sample_weights(
+                    gaussian.mu, gaussian.rho, gaussian.keep, *self.new_noise(gaussian.mu.device), self.samples
+                )
+                self.drawn[gaussian] = w.reshape(*shape, *gaussian.mu.shape)
+            else:
+                self.drawn[gaussian] = gaussian.sample(shape, self.generator)
         return self.drawn[gaussian]
 
     def all_drawn(self, gaussian: Gaussian) -> Tensor:
         """Return the weights that were drawn, [S, ...] for one sample too."""
         return self.drawn[gaussian] if self.samples > 1 else self.drawn[gaussian].unsqueeze(0)
+
+    def new_noise(self, device: torch.device) -> tuple[Tensor, int]:
+        """Return seed and salt for noise that no one else has."""
+        if self.seed is None:
+            self.seed = fused.new_seed(device, self.generator)
+        self.salt += 1
+        return self.seed, self.salt
 
     def noise(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Draw standard normal noise."""

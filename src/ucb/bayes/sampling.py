@@ -65,7 +65,8 @@ def _walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
     way = way_to_travel(net, x, p)
     if way != "alone":
         return run(net, x, p, shared=way == "shared")
-    alone = [Pass(p.estimator, p.rows, 1, p.generator) for _ in range(p.samples)]
+    given = [{g: w[s] for g, w in p.drawn.items()} for s in range(p.samples)]
+    alone = [Pass(p.estimator, p.rows, 1, p.generator, drawn) for drawn in given]
     outputs = torch.cat([run(net, x, q) for q in alone])
     p.drawn = {g: torch.stack([q.drawn[g] for q in alone]) for g in alone[0].drawn}
     return outputs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, overload
@@ -49,6 +50,10 @@ class PerWeightOptimizer(Optimizer):
     def gaussian_groups(self) -> list[Group]:
         """Return the groups that hold mu and rho of one weight tensor each."""
         return [group for group in self.param_groups if group["is_gaussian"]]
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load a copy of a state: steps change tensors in their place, and the one who gave it may go on."""
+        super().load_state_dict(copy.deepcopy(state_dict))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()

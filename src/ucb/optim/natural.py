@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.bayes.checks import count, positive
+from ucb.bayes.kernels import fused
 from ucb.bayes.posterior import inverse_softplus
 from ucb.optim.base import PerWeightOptimizer
 from ucb.optim.groups import Group
@@ -78,7 +79,13 @@ class UCBNG(PerWeightOptimizer):
 
     def update(self, group: Group) -> None:
         """Move sigma by the curvature, and every mean and ordinary parameter by its gradient."""
-        if group["is_gaussian"]:
+        if group["is_gaussian"] and self._can_fuse(group):
+            mu, rho = group["params"]
+            state = self.state[mu]
+            known = state["curvature"], state["precision"], state.get("scale"), self.kept(mu)
+            numbers = group["lr"], self.temperature, group["size"], self.beta
+            fused.natural(mu, rho, mu.grad, rho.grad, *known, *numbers)
+        elif group["is_gaussian"]:
             self._learn_sigma(group)
             self._learn_mean(group)
         else:
@@ -86,13 +93,20 @@ class UCBNG(PerWeightOptimizer):
                 if parameter.grad is not None:
                     self.descend(parameter, parameter.grad, group["lr"])
 
+    def _can_fuse(self, group: Group) -> bool:
+        """Say whether one kernel on a GPU does the whole step: it knows neither pull nor frozen weights nor streams."""
+        mu, rho = group["params"]
+        if self.pull or group["batch"] or mu in self.frozen or rho in self.frozen or not rho.requires_grad:
+            return False
+        return all(p.grad is not None and fused.serves(p, p.grad) for p in (mu, rho))
+
     def _learn_sigma(self, group: Group) -> None:
         mu, rho = group["params"]
         if rho.grad is None:
             return
         state, sigma = self.state[mu], F.softplus(rho)
         by_sigma = rho.grad / -torch.expm1(-sigma)  # dsigma/drho = sigmoid(rho) = 1 - exp(-sigma)
-        state["curvature"] = natural_step(state["curvature"], by_sigma / sigma, self._delta(group), self.beta)
+        state["curvature"].copy_(natural_step(state["curvature"], by_sigma / sigma, self._delta(group), self.beta))
         if group["batch"]:
             self._learn_precision(group, group["batch"])
         self._set_rho(group)
@@ -123,7 +137,8 @@ class UCBNG(PerWeightOptimizer):
         """Add what so many examples have shown to the precision, and let the rates follow."""
         state = self.state[group["params"][0]]
         state["precision"].add_(state["curvature"].clamp_min(0), alpha=examples / self.temperature)
-        state["scale"] = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
+        scale = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
+        state["scale"] = state["scale"].copy_(scale) if "scale" in state else scale
 
     def begin(self, size: int, batch: float = 0.0) -> None:
         """Start a task of ``size`` training examples; with ``batch``, a stream without boundaries in such batches."""

@@ -13,6 +13,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.bayes.checks import not_negative, one_of, positive
+from ucb.bayes.kernels import fused
 from ucb.optim.base import PerWeightOptimizer
 from ucb.optim.groups import Group
 from ucb.optim.importance import RateScale
@@ -65,11 +66,21 @@ class UCB(PerWeightOptimizer):
 
     def update(self, group: Group) -> None:
         """Move mu and rho of a Gaussian group, or ordinary parameters, against their gradients."""
+        if group["is_gaussian"] and all(p.grad is not None and fused.serves(p, p.grad) for p in group["params"]):
+            self._update_both(group)
+            return
         for i, parameter in enumerate(group["params"]):
             if parameter.grad is not None:
                 is_rho = group["is_gaussian"] and i == 1
                 lr = group["lr"] * (group["rho_rate"] if is_rho else 1.0)
                 self.descend(parameter, self._direction(parameter, group["momentum"]), lr)
+
+    def _update_both(self, group: Group) -> None:
+        """Move mu and rho in one pass, on a GPU."""
+        mu, rho = group["params"]
+        directions = self._direction(mu, group["momentum"]), self._direction(rho, group["momentum"])
+        scales = self.state[mu].get("scale"), self.state[rho].get("scale")
+        fused.descend(mu, rho, *directions, *scales, self.kept(mu), group["lr"], group["lr"] * group["rho_rate"])
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None
@@ -106,7 +117,9 @@ class UCB(PerWeightOptimizer):
 
     def _set_scale(self, parameter: Tensor, scale: Tensor) -> None:
         state: dict[str, Any] = self.state[parameter]
-        if self.cumulative and "scale" in state:
-            state["scale"] = state["scale"] * scale
-        else:
+        if "scale" not in state:
             state["scale"] = scale.clone()
+        elif self.cumulative:
+            state["scale"].mul_(scale)
+        else:
+            state["scale"].copy_(scale)

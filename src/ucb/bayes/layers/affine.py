@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ucb.bayes.kernels import fused
 from ucb.bayes.layers.base import BayesLayer, Weights
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
@@ -91,6 +94,10 @@ class BayesLinear(_Affine):
             return super().perturb(x, p)
         weight, bias = self._claim(p)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
+        if fused.serves(*(g.rho for g in (weight, bias) if g is not None)):
+            variance = self._output_variance(x, weight, bias, lambda g: fused.sigma_squared(g.rho, g.keep))
+            samples = 1 if p.is_expanded(x) else p.samples
+            return fused.local_noise(mean.float(), variance, *p.new_noise(x.device), samples)
         spread = self._output_spread(x, weight, bias).to(mean.dtype)
         if p.is_expanded(x):
             return torch.addcmul(mean, spread, p.noise(tuple(mean.shape), mean))
@@ -98,13 +105,19 @@ class BayesLinear(_Affine):
         return torch.addcmul(mean.unsqueeze(1), spread.unsqueeze(1), noise).flatten(0, 1)
 
     def _output_spread(self, x: Tensor, weight: Gaussian, bias: Gaussian | None) -> Tensor:
-        """Return the standard deviation of the output, in the weights' own precision: squares underflow early."""
-        with torch.autocast(x.device.type, enabled=False):
-            squares = x.to(weight.mu.dtype).square()
-            variance = F.linear(squares, weight.sigma.square(), None if bias is None else bias.sigma.square())
+        """Return the standard deviation of the output."""
+        variance = self._output_variance(x, weight, bias, lambda g: g.sigma.square())
         # The gradient of a square root is infinite at 0, where there is neither noise nor anything to learn.
         some = variance > 0
         return variance.where(some, 1).sqrt() * some
+
+    def _output_variance(
+        self, x: Tensor, weight: Gaussian, bias: Gaussian | None, square_of: Callable[[Gaussian], Tensor]
+    ) -> Tensor:
+        """Return the output's variance, in the weights' own precision: squares underflow early."""
+        with torch.autocast(x.device.type, enabled=False):
+            squares = x.to(weight.mu.dtype).square()
+            return F.linear(squares, square_of(weight), None if bias is None else square_of(bias))
 
     def extra_repr(self) -> str:
         """Say the sizes."""

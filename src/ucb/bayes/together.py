@@ -1,0 +1,114 @@
+"""The gradient of the ELBO on a GPU, where all weight samples travel together and kernels make the noise themselves.
+
+What ``lean`` does one sample at a time happens here for all of them in three passes over the weights: draw, gather the
+gradients of all samples (the noise is made again, not kept; the prior's score joins on the way), and hand them over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from ucb.bayes.kernels import fused
+from ucb.bayes.kl import learning, refuse_empty
+from ucb.bayes.lean import Penalty
+from ucb.bayes.passes import Pass
+from ucb.bayes.posterior import Gaussian
+from ucb.bayes.priors import HALF_LOG_TWO_PI, ScaleMixture
+
+
+def can_fuse(net: nn.Module, penalty: Penalty) -> bool:
+    """Say whether the kernels can serve: on a GPU, in single precision, and with a scale mixture or no prior."""
+    return all(
+        g.mu.requires_grad
+        and g.rho.requires_grad
+        and fused.serves(g.mu, g.rho)
+        and (penalty.weight == 0 or isinstance(penalty.prior.of(name), ScaleMixture))
+        for name, g in learning(net)
+    )
+
+
+@torch.no_grad()
+def fused_gradients(
+    net: nn.Module, nll_of: Callable[[Pass], Tensor], p: Pass, penalty: Penalty
+) -> tuple[Tensor, Tensor | None]:
+    """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None at weight 0).
+
+    ``p`` is the pass on which all samples travel; it gets the weights.
+    """
+    tensors = learning(net)
+    if penalty.weight > 0:
+        refuse_empty(tensors)
+    seed = fused.new_seed(tensors[0][1].mu.device, p.generator) if tensors else None
+    drawn: list[Tensor] = []
+    for salt, (_, g) in enumerate(tensors):
+        assert seed is not None
+        drawn.append(fused.sample(g.mu, g.rho, g.keep, seed, salt, p.samples).requires_grad_())
+    with torch.enable_grad():
+        for (_, g), w in zip(tensors, drawn, strict=True):
+            p.drawn[g] = w if p.samples > 1 else w[0]
+        nll = nll_of(p)
+        nll.backward()
+    parts = [
+        _hand_over(name, g, penalty, seed, salt, w.grad)
+        for salt, ((name, g), w) in enumerate(zip(tensors, drawn, strict=True))
+        if seed is not None
+    ]
+    return nll.detach(), _kl(tensors, penalty, parts)
+
+
+@torch.no_grad()
+def fused_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None) -> Tensor | None:
+    """Add the gradient of weight * KL alone to the parameters; return the KL (None at weight 0)."""
+    if penalty.weight == 0:
+        return None
+    tensors = learning(net)
+    refuse_empty(tensors)
+    seed = fused.new_seed(tensors[0][1].mu.device, generator)
+    parts = [_hand_over(name, g, penalty, seed, salt, None) for salt, (name, g) in enumerate(tensors)]
+    return _kl(tensors, penalty, parts)
+
+
+def _hand_over(
+    name: str, gaussian: Gaussian, penalty: Penalty, seed: Tensor, salt: int, grad_w: Tensor | None
+) -> Tensor:
+    """Add to ``grad`` of mu and rho; return the sums that the KL is made of."""
+    mu, rho, keep = gaussian.mu, gaussian.rho, gaussian.keep
+    prior, mixture = penalty.prior.of(name), None
+    if penalty.weight > 0:
+        assert isinstance(prior, ScaleMixture)
+        mixture = (prior.k, prior.b, prior.c)
+    has_grad = mu.grad is not None or rho.grad is not None
+    fresh = torch.zeros_like if has_grad else torch.empty_like
+    mu.grad = fresh(mu) if mu.grad is None else mu.grad
+    rho.grad = fresh(rho) if rho.grad is None else rho.grad
+    return fused.gradients(
+        mu,
+        rho,
+        keep,
+        seed,
+        salt,
+        grad_w,
+        penalty.samples,
+        mixture,
+        -penalty.weight / penalty.samples,
+        penalty.weight,
+        mu.grad,
+        rho.grad,
+        has_grad,
+    )
+
+
+def _kl(tensors: list[tuple[str, Gaussian]], penalty: Penalty, parts: list[Tensor]) -> Tensor | None:
+    """Return KL = E log q - E log p, with E log q = -log sigma - (1 + log 2 pi) / 2 and log p = f(w) + a."""
+    if penalty.weight == 0:
+        return None
+    known: float | Tensor = 0.0
+    for name, g in tensors:
+        prior = penalty.prior.of(name)
+        assert isinstance(prior, ScaleMixture)
+        known = known + (g.mu.numel() if g.keep is None else g.keep.sum()) * (0.5 + HALF_LOG_TWO_PI + prior.a)
+    log_p, log_sigma = torch.cat(parts).sum(0).unbind()
+    return -known - log_sigma - log_p / penalty.samples
