@@ -10,17 +10,35 @@ from ucb.nets import mlp
 from ucb.seeds import derived_seed, generator_for
 
 
-def small_run(name, folder=None, stream=None, seed=0, observer=None, epochs=2, checkpoint_every=3, **settings):
+def small_run(
+    name,
+    folder=None,
+    stream=None,
+    seed=0,
+    observer=None,
+    epochs=2,
+    checkpoint_every=3,
+    device="cpu",
+    graphs=True,
+    precision="tf32",
+    **settings,
+):
     """A method on a tiny stream; the same arguments give the same run."""
+    device = torch.device(device)
     stream = tiny_stream() if stream is None else stream
     kind = known_methods()[name]
     torch.manual_seed(derived_seed("weights", seed))
-    net = mlp((8,), stream.head_sizes, [16])
-    method = kind(net, with_values(kind.settings_type(), settings), generator_for("noise", seed))
+    net = mlp((8,), stream.head_sizes, [16]).to(device)
+    method = kind(net, with_values(kind.settings_type(), settings), generator_for("noise", seed, device=device))
     training = Training(
-        Schedule(epochs=epochs, patience=1), batch_size=32, eval_samples=3, checkpoint_every=checkpoint_every
+        Schedule(epochs=epochs, patience=1),
+        batch_size=32,
+        eval_samples=3,
+        checkpoint_every=checkpoint_every,
+        graphs=graphs,
+        precision=precision,
     )
-    return Run(stream, method, training, seed=seed, device=torch.device("cpu"), folder=folder, observer=observer)
+    return Run(stream, method, training, seed=seed, device=device, folder=folder, observer=observer)
 
 
 def figures(run):

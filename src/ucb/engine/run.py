@@ -10,19 +10,22 @@ import copy
 import dataclasses
 import math
 import time
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
-from torch import Tensor
 
 from ucb.bayes import checks
 from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
+from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.engine.plateau import Plateau, Schedule
+from ucb.engine.precision import Precision, multiplying_in
+from ucb.engine.steps import Steps
 from ucb.methods import Method, TaskInfo
 from ucb.metrics import AccuracyMatrix
 from ucb.seeds import generator_for
@@ -38,11 +41,16 @@ class Training:
     eval_samples: int = 10
     checkpoint_every: int = 1000
     """Steps between checkpoints inside a task."""
+    graphs: bool = True
+    """On a GPU: capture the training step as a CUDA graph, where the method's step allows it."""
+    precision: Precision = "tf32"
+    """On a GPU: the precision of the factors of matrix products and convolutions."""
 
     def __post_init__(self) -> None:
         checks.count("batch_size", self.batch_size)
         checks.count("eval_samples", self.eval_samples)
         checks.count("checkpoint_every", self.checkpoint_every)
+        checks.one_of("precision", self.precision, get_args(Precision))
 
 
 LOOK_EVERY = 50
@@ -110,7 +118,8 @@ class Run:
         self.stopping = False
         """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
         self._clock = time.monotonic()
-        self._unseen: list[Tensor] = []
+        self._said: set[str] = set()
+        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
 
     def resume(self) -> bool:
         """Go to where the newest whole checkpoint is; say whether there was one."""
@@ -158,10 +167,15 @@ class Run:
     def learn_task(self) -> list[Judgement]:
         """Learn the next task, or what is left of it; return how well all tasks so far are known."""
         self._clock = time.monotonic()
-        if not self.at.at_start:
-            self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
-        self._learn_task()
+        # On a GPU it has a stream of its own: runs side by side do not wait for each other.
+        with self._on_stream(), multiplying_in(self.training.precision, self.device):
+            if not self.at.at_start:
+                self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
+            self._learn_task()
         return self.judgements[-1]
+
+    def _on_stream(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
 
     @property
     def judgements(self) -> list[list[Judgement]]:
@@ -198,9 +212,13 @@ class Run:
         at, first = self.at, sum(self.at.phase_epochs)
         schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
         plateau = Plateau(schedule, at.rate, at.plateau_best, at.plateau_waited, at.epoch - first)
+        steps, rate = None, math.nan
         while not plateau.is_over:
-            self.method.set_rate(plateau.rate)
-            self._learn_epoch(task)
+            if steps is None or rate != plateau.rate:  # captured steps hold the rate
+                rate = plateau.rate
+                self.method.set_rate(rate)
+                steps = self._steps(task)
+            self._learn_epoch(task, steps)
             loss = self._validation_loss(task) if self.stream.scenario.boundaries else math.nan
             seconds = self._tick()
             mean_loss = at.losses[0] / at.losses[1]
@@ -244,39 +262,46 @@ class Run:
         outputs = self.stream.outputs_of(at.task)
         self.method.begin_task(TaskInfo(at.task, len(task.train), head, outputs, batches, boundaries))
 
-    def _learn_epoch(self, task: Task) -> None:
+    def _steps(self, task: Task) -> Steps:
+        training = self.training
+        steps, obstacle = steps_for(self.method, task, self._offset, training.batch_size, self.device, training.graphs)
+        self._say_eager(obstacle)
+        return steps
+
+    def _say_eager(self, obstacle: str | None) -> None:
+        """Say once why steps run one launch at a time."""
+        if obstacle is not None and obstacle not in self._said:
+            self._said.add(obstacle)
+            self.observer.noted(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
+
+    def _learn_epoch(self, task: Task, steps: Steps) -> None:
         at, size = self.at, self.training.batch_size
         order = torch.arange(len(task.train))
         if self.stream.scenario.boundaries:
             order = order[torch.randperm(len(order), generator=generator_for("order", self.seed, at.task, at.epoch))]
         batches = math.ceil(len(order) / size)
         at.losses = at.losses or [0.0, 0.0]
-        offset = self._offset
-        for x, y in task.train.batches(order[at.batch * size :], size, self.device):
-            loss = self.method.learn(task.prepare(x), y + offset)
+        steps.begin(order, at.batch)
+        while at.batch < batches:
+            steps.learn()
             at.batch, at.steps = at.batch + 1, at.steps + 1
-            self._guard(loss, at.batch == batches or self._saves_now(batches))
+            stopping = self.stopping  # asked once: a signal may come at any moment
+            saving = stopping or (at.steps % self.training.checkpoint_every == 0 and at.batch < batches)
+            # Looking at a number holds up a GPU, so there it is done for many batches at a time.
+            if saving or at.batch == batches or self.device.type != "cuda" or at.batch % LOOK_EVERY == 0:
+                self._guard(steps.new_losses())
             self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)
-            if self._saves_now(batches):
+            if saving:
                 self.save()
-            if self.stopping:
+            if stopping:
                 raise InterruptedRunError(f"stopped in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}")
+        if isinstance(steps, CapturedSteps):
+            self._say_eager(steps.obstacle)
 
-    def _saves_now(self, batches: int) -> bool:
-        """Whether a checkpoint is due after the batch at hand; at the end of an epoch there is none."""
-        return self.stopping or (self.at.steps % self.training.checkpoint_every == 0 and self.at.batch < batches)
-
-    def _guard(self, loss: Tensor, now: bool = True) -> None:
-        """Stop at a loss that leads nowhere. The last checkpoint stays.
-
-        Looking at a number holds up a GPU, so there it is done for many batches at a time, and ``now`` if need be.
-        """
-        self._unseen.append(loss)
-        if loss.is_cuda and not now and len(self._unseen) < LOOK_EVERY:
-            return
-        at, values = self.at, torch.stack(self._unseen).tolist()
-        self._unseen = []
-        for batch, value in enumerate(values, start=at.batch - len(values) + 1):
+    def _guard(self, losses: list[float]) -> None:
+        """Count the last batches' losses; stop at one that leads nowhere. The last checkpoint stays."""
+        at = self.at
+        for batch, value in enumerate(losses, start=at.batch - len(losses) + 1):
             at.losses[0] += value
             at.losses[1] += 1
             if not math.isfinite(value) or value > 1e6:

@@ -17,6 +17,9 @@ from ucb.bayes.checks import count
 class Examples(ABC):
     """Some labelled examples, served by ``batches`` in an order that the caller decides, so that runs can repeat it."""
 
+    is_fixed = False
+    """Whether they are in memory, the same whenever they are asked for: then a GPU may keep them ready."""
+
     @abstractmethod
     def __len__(self) -> int:
         """Return how many there are."""
@@ -51,6 +54,8 @@ class TensorExamples(Examples):
     With ``rows``, example i is row ``rows[i]`` of ``x`` with label ``y[i]``; ``x`` itself is not copied, and a
     ``Resident`` one is shared between all who hold it. ``classes`` says how many there are: labels must stay below it.
     """
+
+    is_fixed = True
 
     def __init__(self, x: Tensor | Resident, y: Tensor, rows: Tensor | None = None, classes: int | None = None) -> None:
         self.x = x if isinstance(x, Resident) else Resident(x)

@@ -30,6 +30,7 @@ class MixedExamples(Examples):
 
     def __init__(self, parts: Sequence[Part], rows: Tensor | None = None) -> None:
         self.parts = tuple(parts)
+        self.is_fixed = all(part.examples.is_fixed for part in parts)
         self.ends = torch.tensor([len(part.examples) for part in parts]).cumsum(0)
         whole = int(self.ends[-1])
         self.rows = torch.arange(whole) if rows is None else checked_indices("rows", rows, whole)

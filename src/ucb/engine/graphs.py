@@ -1,0 +1,140 @@
+"""Training steps on a GPU as CUDA graphs: a step's hundreds of launches become one, with the same result.
+
+A graph repeats what its step did when it was captured, with the same tensors and the same plain numbers. So a step may
+be captured if it changes nothing but tensors, in place; and a graph serves until the engine changes something, a rate
+or the task. A method keeps all it remembers in its state, so the state tells whether a step is of that kind.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ucb.engine.steps import EagerSteps, Steps
+from ucb.methods import Method
+from ucb.stream.task import Task
+
+WARM_UP = 2
+"""Steps that run as they are written before one is captured: what is made only once is there then."""
+
+SHARE = 0.25
+"""The part of the GPU's free memory that a task's inputs may take."""
+
+
+class CapturedSteps(Steps):
+    """Learns a task whose inputs lie on the GPU, ready for the net; only the order comes from outside, once an epoch.
+
+    Each step finds its place in the order by itself, so that nothing is sent between two of them.
+    """
+
+    def __init__(self, method: Method, x: Tensor, y: Tensor, batch_size: int) -> None:
+        self.method, self.x, self.y, self.batch_size = method, x, y, batch_size
+        self.order = torch.zeros_like(y)
+        self.ahead = torch.arange(batch_size, device=y.device)
+        self.place, self.slot = y.new_zeros(1), y.new_zeros(1)
+        self.losses = torch.zeros(-(-len(y) // batch_size), device=y.device)
+        self.batch = self.seen = 0
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.warm: Counter[int] = Counter()
+        self.pool = torch.cuda.graph_pool_handle()
+        self.obstacle: str | None = None
+        """Why the step cannot be captured, once that is known."""
+
+    def begin(self, order: Tensor, batch: int) -> None:
+        """Bring the order to the GPU."""
+        self.order.copy_(order)
+        self.place.fill_(batch * self.batch_size)
+        self.slot.fill_(batch)
+        self.batch = self.seen = batch
+
+    def learn(self) -> None:
+        """Learn the next batch: from the second or third of its size on, as a graph."""
+        rows = min(self.batch_size, len(self.y) - self.batch * self.batch_size)
+        if rows in self.graphs:
+            self.graphs[rows].replay()
+        elif self.obstacle is not None:
+            self._step(rows)
+        elif self.warm[rows] < WARM_UP:
+            before = marks_of(self.method)
+            self._step(rows)
+            self.warm[rows] += 1
+            if self.warm[rows] == WARM_UP:
+                self.obstacle = changed(before, marks_of(self.method))
+        else:
+            self._capture(rows)
+            self.learn()
+            return
+        self.batch += 1
+
+    def new_losses(self) -> list[float]:
+        """Return the losses since this was last asked."""
+        values: list[float] = self.losses[self.seen : self.batch].tolist()
+        self.seen = self.batch
+        return values
+
+    def _step(self, rows: int) -> None:
+        some = self.order.index_select(0, self.place + self.ahead[:rows])
+        loss = self.method.learn(self.x.index_select(0, some), self.y.index_select(0, some))
+        self.losses.index_copy_(0, self.slot, loss.view(1).float())
+        self.place.add_(rows)
+        self.slot.add_(1)
+
+    def _capture(self, rows: int) -> None:
+        graph = torch.cuda.CUDAGraph()
+        graph.register_generator_state(self.method.generator)
+        torch.cuda.synchronize()
+        try:
+            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
+            try:
+                self._step(rows)
+            finally:
+                graph.capture_end()
+        except RuntimeError as error:
+            self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
+            return
+        self.graphs[rows] = graph
+
+
+def steps_for(
+    method: Method, task: Task, offset: int, batch_size: int, device: torch.device, graphs: bool
+) -> tuple[Steps, str | None]:
+    """Return the steps that learn a task, and why they are not captured, if so and somebody wanted it."""
+    eager = EagerSteps(method, task, offset, batch_size, device)
+    if device.type != "cuda" or not graphs:
+        return eager, None
+    if not task.train.is_fixed:
+        return eager, "its examples are read when they are needed"
+    first, _ = next(task.train.batches(torch.arange(1), 1, device))
+    size = len(task.train) * task.prepare(first).nbytes
+    if size > SHARE * torch.cuda.mem_get_info(device)[0]:
+        return eager, f"a task's inputs take {size / 2**30:.1f} GiB, too much of this GPU's memory"
+    ready = [(task.prepare(x), y + offset) for x, y in task.train.batches(torch.arange(len(task.train)), 4096, device)]
+    x, y = (torch.cat(parts) for parts in zip(*ready, strict=True))
+    return CapturedSteps(method, x, y, batch_size), None
+
+
+def marks_of(method: Method) -> dict[str, Any]:
+    """Return where each tensor of a method's state lies, and what its other values are."""
+    state = {name: value for name, value in method.state_dict().items() if name != "generator"}
+    return dict(_marks("", state))
+
+
+def _marks(path: str, value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, Tensor):
+        return [(path, (value.data_ptr(), tuple(value.shape)))]
+    if isinstance(value, dict):
+        return [mark for key, each in value.items() for mark in _marks(f"{path}.{key}", each)]
+    if isinstance(value, list | tuple):
+        return [mark for index, each in enumerate(value) for mark in _marks(f"{path}.{index}", each)]
+    return [(path, value)]
+
+
+def changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
+    """Say what a step has changed beside the contents of tensors, if anything."""
+    for path in sorted({*before, *after}):
+        if before.get(path) != after.get(path):
+            return f"{path.lstrip('.')} changes from step to step, and not as a tensor in its place"
+    return None

@@ -1,0 +1,103 @@
+"""Training steps as CUDA graphs: which steps can be captured, and that a captured run is the same run."""
+
+import pytest
+import torch
+from torch import nn
+
+from tests.engine.runs import figures, small_run, weights
+from ucb.engine import Observer
+from ucb.engine.graphs import changed, marks_of
+from ucb.methods import known_methods
+
+METHODS = list(known_methods())
+BY_HAND = ("pathnet",)
+"""Methods whose steps are not all alike: another path from batch to batch."""
+
+
+class Ear(Observer):
+    def __init__(self):
+        self.sentences = []
+
+    def noted(self, sentence):
+        self.sentences.append(sentence)
+
+
+def rounded(run):
+    """What a run has found; a GPU sums some of it (the calibration error) in an order that varies."""
+    rows, *others = figures(run)
+    return [[[round(value, 4) for value in judged] for judged in row] for row in rows], others
+
+
+def begun(name):
+    run = small_run(name)
+    run._begin(run._task())
+    return run.method
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_the_state_tells_whether_a_step_changes_more_than_tensors_in_their_place(name):
+    if name.endswith("-jt"):
+        pytest.skip("nothing is learnt before the last task")
+    method, x, y = begun(name), torch.randn(32, 8), torch.zeros(32, dtype=torch.long)
+    for _ in range(2):
+        method.learn(x, y)
+    before, net = marks_of(method), {n: p.clone() for n, p in method.net.state_dict().items()}
+    method.learn(x, y)
+    assert any(not torch.equal(net[n], p) for n, p in method.net.state_dict().items())
+    assert (changed(before, marks_of(method)) is None) == (name not in BY_HAND)
+
+
+def test_a_tensor_that_is_replaced_or_a_number_that_counts_is_named():
+    method = begun("ord-ft")
+    before = marks_of(method)
+    method.net.heads[0].weight = nn.Parameter(method.net.heads[0].weight.detach().clone())
+    assert changed(before, marks_of(method)).startswith("net.heads.0.weight changes")
+    method = begun("ord-ft")
+    before = marks_of(method)
+    method.set_rate(0.123)
+    assert "lr changes" in changed(before, marks_of(method))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", METHODS)
+def test_a_captured_run_gives_the_same_figures(name):
+    runs, ears = [], []
+    for graphs in (False, True):
+        ears.append(Ear())
+        runs.append(small_run(name, device="cuda", graphs=graphs, epochs=3, precision="float32", observer=ears[-1]))
+        runs[-1].learn()
+    assert rounded(runs[0]) == rounded(runs[1])
+    for (name_of, eager), captured in zip(weights(runs[0]).items(), weights(runs[1]).values(), strict=True):
+        torch.testing.assert_close(captured, eager, msg=lambda m, n=name_of: f"{n}: {m}")
+    assert ears[0].sentences == []
+    assert len(ears[1].sentences) == (name in BY_HAND)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["ucb", "ucb-ng", "ord-ft"])
+def test_a_captured_run_that_was_cut_goes_on_to_the_same_figures(name, tmp_path):
+    whole = small_run(name, device="cuda", epochs=3)
+    whole.learn()
+    cut = small_run(name, tmp_path, device="cuda", epochs=3)
+
+    class Stop(Observer):
+        def batch_learnt(self, task, epoch, batch, batches):
+            cut.stopping = (task, epoch, batch) == (1, 1, 2)
+
+    cut.observer = Stop()
+    with pytest.raises(RuntimeError, match="stopped in task 2, epoch 2, batch 3"):
+        cut.learn()
+    again = small_run(name, tmp_path, device="cuda", epochs=3)
+    again.resume()
+    again.learn()
+    assert rounded(whole) == rounded(again)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["tf32", "bf16"])
+def test_other_precisions_learn_and_leave_the_settings_of_pytorch_alone(precision):
+    before = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    run = small_run("ucb", device="cuda", precision=precision, epochs=10)
+    run.learn()
+    assert run.matrix.acc > 80
+    assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
