@@ -51,7 +51,7 @@ def projected_nll(learnt: list[float], risen: float, tasks: int) -> float:
     return statistics.mean(learnt) + max(risen, 0.0) * (tasks - 1) / 2
 
 
-GRID: dict[str, tuple[float, ...]] = {}
+GRID: dict[str, tuple[Any, ...]] = {}
 """What the command line says to try, instead of the methods' own."""
 Point = tuple[str, dict[str, Any]]
 """A method and settings to try."""
@@ -128,6 +128,7 @@ def main() -> None:
     parser.add_argument("methods", nargs="+")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--epochs", type=int, default=6, help="epochs a task, while choosing and in the recipe")
+    parser.add_argument("--recipe-epochs", type=int, help="epochs a task in the recipe, if not the same")
     parser.add_argument("--all-tasks", action="store_true", help="let held-out data of all tasks decide")
     parser.add_argument("--blur", type=float, help="let the two tasks fade into each other; one pass")
     parser.add_argument("--jobs", type=int, default=1)
@@ -136,7 +137,7 @@ def main() -> None:
     args = parser.parse_args()
     for word in args.grid:
         key, _, values = word.partition("=")
-        GRID[key] = tuple(float(value) for value in values.split(","))
+        GRID[key] = tuple(_value(value) for value in values.split(","))
     options = {"name": args.benchmark, "epochs": args.epochs, "device": args.device}
     if args.all_tasks:
         options["tasks"] = None
@@ -148,7 +149,15 @@ def main() -> None:
     for (method, _), found in trials(left, args.jobs, options):
         records[method].add(found)
     for record in records.values():
-        record.write_recipe()
+        record.write_recipe(args.recipe_epochs or args.epochs)
+
+
+def _value(word: str) -> Any:
+    """Return the number that a word says, or the word."""
+    try:
+        return json.loads(word)
+    except ValueError:
+        return word
 
 
 class Record:
@@ -178,17 +187,18 @@ class Record:
         self.trials.append(found)
         write(self.path, {**self.options, "method": self.method, "rule": self.rule, "seed": 0, "trials": self.trials})
 
-    def write_recipe(self) -> None:
+    def write_recipe(self, epochs: int) -> None:
         """Write the recipe of the method, and of its control."""
         wanted = [settings for _, settings in points_of(self.method)]
         found = [trial for trial in self.trials if trial["settings"] in wanted]
         all_tasks = self.options.get("tasks", 2) is None
         best, which = choose(found, all_tasks), "all tasks" if all_tasks else "the first two tasks"
         recipe = {
-            "training": {"epochs": self.options["epochs"]},
+            "training": {"epochs": epochs},
             "settings": best["settings"],
             "found": f"chosen of {len(found)} on held-out data of {which}, seed 0: NLL "
-            f"{best['score']:.4f}, ACC {best['acc']:.2f}",
+            f"{best['score']:.4f}, ACC {best['acc']:.2f}"
+            + (f", {self.options['epochs']} epochs a task" * (epochs != self.options["epochs"])),
             "grid": grid_of(self.method),
         }
         write(self.recipes / f"{self.method}.json", recipe)
