@@ -14,6 +14,7 @@ from torch import Tensor
 from ucb.bayes import ELBO, Estimator, ScaleMixture, checks, forward, gaussians, mean_forward, to_bayesian
 from ucb.methods.base import Asked, Method, Settings, TaskInfo, chosen
 from ucb.nets import HeadedNet
+from ucb.nets.norms import TaskBatchNorm2d
 from ucb.optim import param_groups
 from ucb.optim.base import PerWeightOptimizer
 from ucb.optim.groups import Group
@@ -92,6 +93,10 @@ class BayesianMethod(Method):
                     self.net.heads[index].requires_grad_(True)
                     self.optimizer.add_param_group(group)
             self.net.heads[index].requires_grad_(self.head_learns(index, task))
+        for module in self.net.modules():
+            if isinstance(module, TaskBatchNorm2d):
+                for index, own in enumerate(module.of_task):
+                    own.requires_grad_(index == task.head)  # the KL would move the others'
 
     def head_learns(self, index: int, task: TaskInfo) -> bool:
         """Whether a head learns in this task."""

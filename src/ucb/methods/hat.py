@@ -16,6 +16,7 @@ from ucb.methods.base import Asked, Settings, TaskData, TaskInfo, chosen, method
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
 from ucb.nets.gated import GatedNet
+from ucb.nets.stages import split_for
 
 LARGEST_EMBEDDING, LARGEST_EXPONENT = 6.0, 50.0
 SMALLEST_GATE = math.exp(-LARGEST_EXPONENT)
@@ -60,6 +61,7 @@ class HAT(OrdinaryMethod):
     needs_task = True
 
     def __init__(self, net: HeadedNet, settings: HATSettings, generator: torch.Generator) -> None:
+        split_for(self.name, net)  # a net without stages is refused in this method's name
         super().__init__(GatedNet(net), settings, generator)
         self.stages = self.net.staged.stages
         self.embedding = [nn.Parameter(stage.layer.weight.new_zeros(stage.units)) for stage in self.stages]

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ucb.methods.base import Method, Settings, TaskInfo
 from ucb.nets import HeadedNet
+from ucb.nets.norms import TaskBatchNorm2d
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,10 @@ class Joint(Method):
     settings: JointSettings
 
     def __init__(self, net: HeadedNet, settings: Any, generator: torch.Generator) -> None:
+        if len(net.heads) > 1 and any(isinstance(module, TaskBatchNorm2d) for module in net.modules()):
+            raise ValueError(
+                f"{self.name} mixes tasks in a batch, and norm=task-batch has one task: choose another norm"
+            )
         super().__init__(net, settings, generator)
         self.first = {name: value.clone() for name, value in self.net.state_dict().items()}
         sizes = [head.out_features for head in net.heads]

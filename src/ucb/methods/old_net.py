@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from ucb.methods.base import Settings, TaskInfo
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
+from ucb.nets.norms import TaskBatchNorm2d
 
 
 class ComparesWithOldNet(OrdinaryMethod):
@@ -66,3 +67,7 @@ class ComparesWithOldNet(OrdinaryMethod):
         if self.old is None:
             self.old = copy.deepcopy(self.remembered()).requires_grad_(False).eval()
         self.old.load_state_dict(weights)
+        assert self.task is not None
+        for module in self.old.modules():
+            if isinstance(module, TaskBatchNorm2d):
+                module.current = max(0, self.task.head - 1)  # the present task's own knows nothing yet

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from ucb.methods.base import Asked, Method, TaskInfo
 from ucb.nets import HeadedNet
+from ucb.nets.norms import is_of_one_task
 from ucb.optim.owners import Owners
 
 
@@ -33,8 +35,10 @@ class OwnedWeights(Method):
         Numbers, because a product with them takes a small part of the time that a boolean mask does."""
         ownable = {id(p) for numbers in self.ownable.values() for p in numbers}
         shared = self.net if len(net.heads) == 1 else self.net.trunk
-        self.unowned = [p for p in shared.parameters() if p.requires_grad and id(p) not in ownable]
-        self.with_statistics = [m for m in self.net.modules() if getattr(m, "running_mean", None) is not None]
+        own = {id(each) for each in self._own_normalisation()}
+        self.unowned = [p for p in shared.parameters() if p.requires_grad and id(p) not in ownable | own]
+        normalising = [m for m in self.net.modules() if getattr(m, "running_mean", None) is not None]
+        self.with_statistics = [m for m in normalising if id(m) not in own]
 
     @abstractmethod
     def numbers_of_weights(self) -> dict[str, list[nn.Parameter]]:
@@ -42,7 +46,13 @@ class OwnedWeights(Method):
 
     def is_shared(self, name: str) -> bool:
         """Whether tasks share a weight of this name."""
-        return len(self.net.heads) == 1 or name.startswith("trunk.")
+        return len(self.net.heads) == 1 or (name.startswith("trunk.") and not is_of_one_task(name))
+
+    def _own_normalisation(self) -> Iterator[nn.Module | nn.Parameter]:
+        """Yield the modules and parameters with which single tasks normalise, where they have heads of their own."""
+        if len(self.net.heads) > 1:
+            yield from (module for name, module in self.net.named_modules() if is_of_one_task(name))
+            yield from (parameter for name, parameter in self.net.named_parameters() if is_of_one_task(name))
 
     def resume_task(self, task: TaskInfo) -> None:
         """Hold what has no owner after the first task."""

@@ -14,7 +14,7 @@ from ucb.methods.base import Asked, TaskData, TaskInfo, chosen, method
 from ucb.methods.own_heads import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet
 from ucb.nets.modular import ModularNet, Path
-from ucb.nets.stages import draw_weights, split
+from ucb.nets.stages import draw_weights, split_for
 
 FURTHEST_MUTATION = 2
 UNKNOWN = -1.0
@@ -80,7 +80,7 @@ class PathNet(OwnHeadMethod):
     net: ModularNet
 
     def __init__(self, net: HeadedNet, settings: PathNetSettings, generator: torch.Generator) -> None:
-        staged = split(net)
+        staged = split_for(self.name, net)
         bank = ModularNet.within(staged, settings.heads_of(staged), settings.modules, generator)
         super().__init__(bank, settings, generator)
         first = [[i % settings.modules for i in range(settings.active)] for _ in staged.stages]

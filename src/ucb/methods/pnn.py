@@ -8,7 +8,7 @@ from ucb.methods.base import TaskInfo, method
 from ucb.methods.own_heads import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet
 from ucb.nets.columns import ColumnNet
-from ucb.nets.stages import split
+from ucb.nets.stages import split_for
 
 
 @method
@@ -23,7 +23,7 @@ class PNN(OwnHeadMethod):
     net: ColumnNet
 
     def __init__(self, net: HeadedNet, settings: OwnHeadSettings, generator: torch.Generator) -> None:
-        staged = split(net)
+        staged = split_for(self.name, net)
         super().__init__(ColumnNet.within(staged, settings.heads_of(staged), generator), settings, generator)
 
     def resume_task(self, task: TaskInfo) -> None:

@@ -28,6 +28,11 @@ class TaskBatchNorm2d(nn.Module):
         return normalised
 
 
+def is_of_one_task(name: str) -> bool:
+    """Whether this is the name of normalisation that one task has for itself, where each has a head."""
+    return ".of_task." in name
+
+
 def norm_layer(kind: Norm, channels: int, tasks: int) -> nn.Module:
     """Return a normalisation of ``channels`` channels."""
     if kind == "batch":

@@ -132,6 +132,14 @@ def split(net: HeadedNet) -> Staged:
     return Staged(tuple(stem), tuple(stages), tuple(_after(stages[-1], head) for head in net.heads))
 
 
+def split_for(method: str, net: HeadedNet) -> Staged:
+    """Return the stages that a method needs; a net that has none is refused in the method's name."""
+    try:
+        return split(net)
+    except ValueError as reason:
+        raise ValueError(f"{method} takes a net apart layer by layer, as mlp and alexnet allow: {reason}") from None
+
+
 def _after(before: Stage | None, layer: nn.Module, rest: tuple[nn.Module, ...] = ()) -> Stage:
     """Return a layer as the stage that follows another."""
     if type(layer) not in (nn.Linear, nn.Conv2d):
