@@ -56,8 +56,8 @@ wheel: $(VENV)/.test-installed ## build the wheel and import it from a clean env
 	rm -rf .venv-wheel
 
 bench: $(VENV)/.bench-installed ## one training step beside other libraries, as in docs/performance.md
-	$(BIN)/python benchmarks/step.py --out results/bench/step-cpu.json
-	UCB_KERNELS=off $(BIN)/python benchmarks/step.py --out results/bench/step-cpu-without-compiler.json
+	$(BIN)/ucb bench --out results/bench/step-cpu.json
+	UCB_KERNELS=off $(BIN)/ucb bench --out results/bench/step-cpu-without-compiler.json
 	$(BIN)/python benchmarks/write_docs.py
 
 clean: ## remove what make made

@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from step import machine
+from ucb.bench.machine import machine
 from ucb.engine import Learner, Run, Training
 from ucb.engine.precision import multiplying_in
 from ucb.engine.report import device_name, versions
@@ -149,7 +149,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "method": args.method,
         "device": device_name(torch.device(args.device)),
         "machine": machine(),
-        "versions": versions(),
+        "versions": versions(torch.device(args.device)),
         "seconds": seconds,
         "ratio": {name: median / medians["bare"] for name, median in medians.items() if name != "bare"},
         "bar": BAR,

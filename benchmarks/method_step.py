@@ -88,7 +88,11 @@ def main() -> None:
     for name in args.methods:
         found[name] = compare(name, data, args.repeats)
         print(f"{name:12} {1e3 * found[name]['seconds']:7.2f} ms, {found[name]['ratio']:.2f} times ord-ft", flush=True)
-    result = {"device": device_name(torch.device("cpu")), "versions": versions(), "repeats": args.repeats}
+    result = {
+        "device": device_name(torch.device("cpu")),
+        "versions": versions(torch.device("cpu")),
+        "repeats": args.repeats,
+    }
     args.out.parent.mkdir(parents=True, exist_ok=True)
     args.out.write_text(json.dumps({**result, "methods": found}, indent=1) + "\n")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +101,42 @@ def blurred() -> str:
     return table(["method", "blur", "ACC", "BWT"], rows)
 
 
+def on_images(benchmark: str, papers: Mapping[str, str]) -> str:
+    """Return what the methods reach on a benchmark of images, beside what the paper prints for them."""
+    rows = []
+    for path in sorted((RESULTS / benchmark).glob("*.json")):
+        result = json.loads(path.read_text())
+        others = [f"{value:.2f}" for value in result["acc_of"].values()]
+        figures = [f"{result[key]:.2f}" for key in ("acc", "bwt", "learning_acc")]
+        epochs = result["config"]["training"]["epochs"]
+        rows.append([f"`{result['method']}`", *figures, *others, epochs, *_paper(papers, result["method"])])
+    names = [f"ACC {name}" for name in result["acc_of"]]
+    heads = ["method", "ACC", "BWT", "right after learning", *names, "epochs a task"]
+    return table([*heads, *(["the paper: ACC / BWT"] if papers else [])], rows)
+
+
+def _paper(papers: Mapping[str, str], method: str) -> list[str]:
+    return [papers.get(method, "-")] if papers else []
+
+
+ALTERNATING = {"hat": "78.32 / -0.04", "ewc": "72.46 / -1.53", "bbb-ft": "68.89 / -7.43"}
+"""The table of the paper for alternating CIFAR, as far as its rows are measured here."""
+
+
+def norms() -> str:
+    """Return what ResNet18 reaches with each normalisation."""
+    rows = []
+    for path in sorted((RESULTS / "normalisation").glob("*.json")):
+        result = json.loads(path.read_text())
+        figures = [f"{result[key]:.2f}" for key in ("acc", "bwt", "learning_acc")]
+        rows.append([f"`{result['method']}`", f"`{result['config']['net_options']['norm']}`", *figures])
+    return table(["method", "norm", "ACC", "BWT", "right after learning"], rows)
+
+
 TABLES = {
+    "cifar-alternating": partial(on_images, "cifar-alternating", ALTERNATING),
+    "eight-datasets": partial(on_images, "eight-datasets", {}),
+    "norms": norms,
     "about": about,
     "measured": measured,
     "settings": settings,

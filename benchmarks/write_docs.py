@@ -1,7 +1,7 @@
 """Put what was measured into the documents, between the markers that name it.
 
-<!-- figures: NAME --> ... <!-- end --> is a step's benchmark (results/bench/NAME.json), <!-- table: NAME --> a table of
-:mod:`method_tables`.
+<!-- figures: NAME --> ... <!-- end --> is what `ucb bench` found (results/bench/NAME.json), <!-- table: NAME --> a
+table of :mod:`method_tables`. A GPU is not everywhere: without its result file, what the document says of it stays.
 """
 
 from __future__ import annotations
@@ -11,10 +11,11 @@ import re
 from pathlib import Path
 
 from method_tables import TABLES
-from step import summary
+from ucb.bench import markdown
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md")]
+DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md")]
+ON_A_GPU = "step-gpu"
 
 
 def written(text: str) -> str:
@@ -22,6 +23,8 @@ def written(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
+        if name == ON_A_GPU and not result_file(name).exists():
+            return match[0]
         made = TABLES[name]() if kind == "table" else figures(name)
         return f"<!-- {kind}: {name} -->\n{made}\n<!-- end -->"
 
@@ -30,7 +33,12 @@ def written(text: str) -> str:
 
 def figures(name: str) -> str:
     """Return the summary of a step's benchmark."""
-    return summary(json.loads((ROOT / "results" / "bench" / f"{name}.json").read_text()))
+    return markdown(json.loads(result_file(name).read_text()))
+
+
+def result_file(name: str) -> Path:
+    """Return where a benchmark's figures are kept."""
+    return ROOT / "results" / "bench" / f"{name}.json"
 
 
 if __name__ == "__main__":

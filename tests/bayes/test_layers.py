@@ -8,6 +8,7 @@ from torch import nn
 from torch.func import functional_call
 
 from ucb.bayes import ELBO, Normal, forward, gaussians, to_bayesian
+from ucb.bayes.layers.conv import rows_by_pixel, samples_by_pixel
 from ucb.bayes.passes import Pass, run
 
 ROWS, SAMPLES = 4, 3
@@ -205,3 +206,18 @@ def test_batch_norm_in_training_counts_every_sample_like_a_loop(double):
     forward(net, x, 4, stack=True)
     forward(other, x, 4, stack=False)
     assert int(net[1].num_batches_tracked) == int(other[1].num_batches_tracked) == 4
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_samples_by_pixel_convolve_as_samples_side_by_side_do(groups):
+    rows, samples, channels, outputs = 3, 4, 6, 8
+    x = torch.randn(rows * samples, channels, 7, 5).double()
+    weight = torch.randn(samples, outputs, channels // groups, 3, 3).double()
+    by_pixel = samples_by_pixel(x, samples)
+    assert by_pixel.is_contiguous(memory_format=torch.channels_last)
+    out = torch.nn.functional.conv2d(by_pixel, weight.flatten(0, 1), groups=samples * groups)
+    result = rows_by_pixel(out, samples)
+    assert result.is_contiguous(memory_format=torch.channels_last)
+    one_by_one = [torch.nn.functional.conv2d(x[s::samples], weight[s], groups=groups) for s in range(samples)]
+    for s, expected in enumerate(one_by_one):
+        torch.testing.assert_close(result[s::samples], expected)

@@ -114,6 +114,18 @@ def test_the_same_job_in_python_gives_the_same_figures(done, tmp_path):
     assert figures(tmp_path / "run") == figures(done[0])
 
 
+def test_several_seeds_each_give_the_result_of_a_run_alone(done, tmp_path):
+    answer = ucb(*SMALL, "--seeds", "0,1", "--out", tmp_path / "both")
+    assert answer.exit_code == 0, answer.output
+    assert figures(tmp_path / "both" / "seed0") == figures(done[0])
+    accs = [json.loads((tmp_path / "both" / f"seed{n}" / "result.json").read_text())["acc"] for n in (0, 1)]
+    assert f"2 seeds: ACC {sum(accs) / 2:.2f} +- " in answer.stdout
+    assert "seed 1: task 1 epoch 1: loss" in answer.stdout
+    assert "seed 1: " not in (tmp_path / "both" / "seed1" / "log.txt").read_text()
+    assert "holds a run already" in refused(*SMALL, "--seeds", "2,1", "--out", tmp_path / "both")
+    assert not (tmp_path / "both" / "seed2").exists()
+
+
 def test_resuming_a_finished_run_shows_its_result_again(done):
     answer = ucb("resume", done[0])
     assert answer.exit_code == 0, answer.output

@@ -5,8 +5,9 @@ import torch
 from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
-from ucb.engine import Observer
-from ucb.engine.graphs import changed, marks_of
+from ucb.engine import DivergedError, Observer
+from ucb.engine.graphs import changed, gathered, marks_of
+from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.methods import known_methods
 
 METHODS = list(known_methods())
@@ -58,6 +59,22 @@ def test_a_tensor_that_is_replaced_or_a_number_that_counts_is_named():
     assert "lr changes" in changed(before, marks_of(method))
 
 
+def test_a_tensor_that_is_made_for_the_state_alone_counts_by_what_it_holds():
+    method = begun("packnet")
+    before = marks_of(method)
+    assert changed(before, marks_of(method)) is None
+    next(iter(method.owners.of.values())).view(-1)[0] += 1
+    assert "owners" in changed(before, marks_of(method))
+
+
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last])
+def test_gathered_rows_lie_in_memory_as_all_of_them_do(form):
+    x, rows = torch.randn(6, 3, 4, 5).contiguous(memory_format=form), torch.tensor([4, 1, 1])
+    found = gathered(x, rows)
+    assert torch.equal(found, x[rows])
+    assert found.is_contiguous(memory_format=form)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", METHODS)
 def test_a_captured_run_gives_the_same_figures(name):
@@ -101,3 +118,32 @@ def test_other_precisions_learn_and_leave_the_settings_of_pytorch_alone(precisio
     run.learn()
     assert run.matrix.acc > 80
     assert (torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32) == before
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["ucb", "ucb-ng", "hat", "ewc"])
+def test_runs_side_by_side_give_the_figures_of_each_alone(name):
+    alone = [small_run(name, device="cuda", seed=seed, epochs=3) for seed in range(4)]
+    for run in alone:
+        run.learn()
+    together = [small_run(name, device="cuda", seed=seed, epochs=3) for seed in range(4)]
+    each_side_by_side(together, lambda run: run.learn())
+    assert [rounded(run) for run in alone] == [rounded(run) for run in together]
+    for one, other in zip(alone, together, strict=True):
+        assert all(torch.equal(a, b) for a, b in zip(weights(one).values(), weights(other).values(), strict=True))
+
+
+def test_a_run_that_fails_beside_others_does_not_stop_them():
+    runs = [small_run("ord-ft"), small_run("ord-ft", lr=1e9), small_run("ord-ft", seed=1)]
+    with pytest.raises(DivergedError):
+        each_side_by_side(runs, lambda run: run.learn())
+    assert [run.at.task for run in runs] == [3, 0, 3]
+
+
+def test_runs_that_would_come_out_differently_are_told():
+    assert "CPU" in obstacle_beside_others(small_run("ord-ft"))
+    run = small_run("ord-ft")
+    run.device = torch.device("cuda")
+    assert obstacle_beside_others(run) is None
+    run.method.net.trunk.append(nn.Dropout(0.5))
+    assert "dropout" in obstacle_beside_others(run)

@@ -9,10 +9,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.bayes.checks import positive
+from ucb.bayes.kernels import classes
 from ucb.bayes.priors import HALF_LOG_TWO_PI
 
 Likelihood = Callable[[Tensor, Tensor], Tensor]
@@ -20,7 +20,7 @@ Likelihood = Callable[[Tensor, Tensor], Tensor]
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     """Classes: ``output`` holds logits [rows, classes], ``target`` class indices."""
-    return F.cross_entropy(output, target)
+    return classes.cross_entropy(output, target)
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -11,10 +12,11 @@ import typer
 
 import ucb
 from ucb import engine
+from ucb.cli.bench import bench_command
 from ucb.cli.data import data_app
 from ucb.cli.failing import answering
-from ucb.cli.order import job_from
-from ucb.cli.show import console, show_names, show_result
+from ucb.cli.order import job_from, seeds_in
+from ucb.cli.show import console, show_names, show_result, show_spread
 from ucb.cli.watch import Lines, Live
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
 from ucb.engine.job import FOLDERS, job_in
@@ -30,6 +32,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.command("bench", short_help="Time one training step beside floors and other libraries.")(bench_command)
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
 
 
@@ -78,6 +81,9 @@ def run_command(
         str, typer.Option(help="How to learn it: see `ucb list methods`.", autocompletion=_methods)
     ] = "ucb",
     seed: Annotated[int, typer.Option(help="Fixes splits, orders, first weights and noise.")] = 0,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="0,1,2", help="Several seeds; on a GPU they learn side by side.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="A new folder for result, log and checkpoint.  [default: runs/BENCHMARK-METHOD-seedSEED]"),
@@ -122,9 +128,24 @@ def run_command(
         order = Job(benchmark, method, seed, tasks, single_head, blur, faces, folders, net, device=device)
         options = {"epochs": epochs, "samples": samples, "hidden": hidden, "final_only": final_only or None}
         job = job_from(order, options, set_ or [])
+        if seeds is not None:
+            _run_seeds(job, seeds_in(seeds), out)
+            return
         with _watching(job, folder) as observer:
             result = engine.start(job, folder, observer)
         show_result(result, folder)
+
+
+def _run_seeds(job: Job, seeds: list[int], out: Path | None) -> None:
+    """Run a job under several seeds, each in a folder of its own."""
+    orders = []
+    for seed in seeds:
+        folder = out / f"seed{seed}" if out else Path("runs") / f"{job.benchmark}-{job.method}-seed{seed}"
+        orders.append((replace(job, seed=seed), folder, Lines(console, folder / LOG, f"seed {seed}: ")))
+    results = engine.start_all(orders)
+    for result, (_, folder, _) in zip(results, orders, strict=True):
+        show_result(result, folder)
+    show_spread(results)
 
 
 @app.command("resume", short_help="Go on with a run that was cut.")

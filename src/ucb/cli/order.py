@@ -37,6 +37,17 @@ def job_from(order: Job, options: Mapping[str, Any], words: Iterable[str]) -> Jo
     return replace(order, net_options=parts["net_options"], training=training, settings=settings)
 
 
+def seeds_in(word: str) -> list[int]:
+    """Return the seeds in a word such as ``0,1,2``."""
+    try:
+        seeds = [int(part) for part in word.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds takes different whole numbers such as 0,1,2, not {word!r}")
+    return seeds
+
+
 def pairs(words: Iterable[str]) -> dict[str, Any]:
     """Return the keys and values of words such as ``lr=0.1``."""
     found = {}

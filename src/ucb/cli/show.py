@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from statistics import mean, stdev
 from typing import Any
 
 from rich import box
@@ -40,6 +41,20 @@ def show_result(result: dict[str, Any], folder: Path) -> None:
     for name, acc in result.get("acc_of", {}).items():
         _say(f"ACC {acc:.2f} {name}")
     _say(f"result, log and checkpoint are in {folder}")
+
+
+def show_spread(results: Sequence[dict[str, Any]]) -> None:
+    """Print mean and standard deviation over several seeds."""
+    if len(results) < 2:
+        return
+    figures = []
+    for name in ("acc", "bwt"):
+        values = [result[name] for result in results if result[name] is not None]
+        if values:
+            spread = f" +- {stdev(values):.2f}" if len(values) > 1 else ""
+            figures.append(f"{name.upper()} {mean(values):{'+z' if name == 'bwt' else ''}.2f}{spread}")
+    console.print()
+    _say(f"{len(results)} seeds: {', '.join(figures)}")
 
 
 LONG, SHORT = "accuracy (%) on each task after each", "accuracy (%) on each task"

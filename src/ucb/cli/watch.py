@@ -33,8 +33,9 @@ def row_of(task: int, row: list[Judgement]) -> str:
 class Lines(Observer):
     """Prints plain lines, for a file or a pipe, and keeps them in a log with the time."""
 
-    def __init__(self, console: Console, log: Path) -> None:
-        self.console, self.log = console, log
+    def __init__(self, console: Console, log: Path, name: str = "") -> None:
+        self.console, self.log, self.name = console, log, name
+        """``name`` stands before every line, where several runs are shown."""
 
     def __enter__(self) -> Self:
         """Get ready to show; plain lines need nothing."""
@@ -58,7 +59,7 @@ class Lines(Observer):
     def say(self, line: str) -> None:
         """Print a line as it is, and keep it."""
         self.keep(line)
-        self.console.print(line, highlight=False, markup=False, soft_wrap=True)
+        self.console.print(f"{self.name}{line}", highlight=False, markup=False, soft_wrap=True)
 
     def keep(self, line: str) -> None:
         """Add a line to the log."""

@@ -1,7 +1,7 @@
 """The one training loop, its schedule, checkpoints and results."""
 
 from ucb.engine.events import Epoch, Observer
-from ucb.engine.job import Job, resume, start
+from ucb.engine.job import Job, resume, start, start_all
 from ucb.engine.learner import Learner
 from ucb.engine.plateau import Schedule
 from ucb.engine.run import DivergedError, InterruptedRunError, Run, Training
@@ -18,4 +18,5 @@ __all__ = [
     "Training",
     "resume",
     "start",
+    "start_all",
 ]

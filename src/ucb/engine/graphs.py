@@ -77,7 +77,7 @@ class CapturedSteps(Steps):
 
     def _step(self, rows: int) -> None:
         some = self.order.index_select(0, self.place + self.ahead[:rows])
-        loss = self.method.learn(self.x.index_select(0, some), self.y.index_select(0, some))
+        loss = self.method.learn(gathered(self.x, some), self.y.index_select(0, some))
         self.losses.index_copy_(0, self.slot, loss.view(1).float())
         self.place.add_(rows)
         self.slot.add_(1)
@@ -85,7 +85,7 @@ class CapturedSteps(Steps):
     def _capture(self, rows: int) -> None:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.method.generator)
-        torch.cuda.synchronize()
+        torch.cuda.current_stream().synchronize()
         try:
             graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
             try:
@@ -116,15 +116,44 @@ def steps_for(
     return CapturedSteps(method, x, y, batch_size), None
 
 
+def gathered(x: Tensor, rows: Tensor) -> Tensor:
+    """Return some rows of ``x``, their channels side by side (channels_last) if those of ``x`` are."""
+    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
+        return x.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
+    return x.index_select(0, rows)
+
+
 def marks_of(method: Method) -> dict[str, Any]:
-    """Return where each tensor of a method's state lies, and what its other values are."""
-    state = {name: value for name, value in method.state_dict().items() if name != "generator"}
-    return dict(_marks("", state))
+    """Return where each tensor of a method's state lies, and what its other values are.
+
+    A tensor that is made for the state alone lies elsewhere each time: its contents count then.
+    """
+    first, second = method.state_dict(), method.state_dict()
+    again = dict(_marks("", {name: value for name, value in second.items() if name != "generator"}))
+    marks = {}
+    for path, mark in _marks("", {name: value for name, value in first.items() if name != "generator"}):
+        is_made_anew = isinstance(mark, _Place) and mark != again[path]
+        marks[path] = mark.tensor.tolist() if is_made_anew else mark
+    return marks
+
+
+class _Place:
+    """Where a tensor lies."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self.tensor = tensor
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _Place):
+            return False
+        return self.tensor.data_ptr() == other.tensor.data_ptr() and self.tensor.shape == other.tensor.shape
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 def _marks(path: str, value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, Tensor):
-        return [(path, (value.data_ptr(), tuple(value.shape)))]
+        return [(path, _Place(value))]
     if isinstance(value, dict):
         return [mark for key, each in value.items() for mark in _marks(f"{path}.{key}", each)]
     if isinstance(value, list | tuple):

@@ -7,8 +7,8 @@ import fcntl
 import json
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from ucb.engine.plateau import Schedule
 from ucb.engine.report import result_of
 from ucb.engine.run import Run, Training
 from ucb.engine.settings import kinds_of, typed, with_values
+from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.methods import Method, known_methods
 from ucb.nets import build_net, net_options
 from ucb.seeds import derived_seed, generator_for
@@ -157,14 +158,45 @@ def device_named(name: str) -> torch.device:
     return device
 
 
-def start(job: Job, folder: Path, observer: Observer | None = None) -> dict[str, Any]:
-    """Run a job in a new folder; return its result."""
+def start(job: Job, folder: Path, observer: Observer | None = None, note: str | None = None) -> dict[str, Any]:
+    """Run a job in a new folder; return its result. The observer gets the ``note`` first."""
+    refuse_folder(folder)
+    run = job.run(folder, observer)
+    with _new_folder(folder, job), _stopping_on_interrupt([run]):
+        if note is not None:
+            run.observer.noted(note)
+        return _carried_out(run, job)
+
+
+def start_all(orders: Sequence[tuple[Job, Path, Observer]]) -> list[dict[str, Any]]:
+    """Run several jobs of one kind, each in a new folder: side by side where no result changes by it."""
+    for _, folder, _ in orders:
+        refuse_folder(folder)
+    job, folder, observer = orders[0]
+    obstacle = obstacle_beside_others(job.run(folder, observer))
+    if obstacle is not None:
+        notes = [f"one run after the other: {obstacle}", *[None] * (len(orders) - 1)]
+        return [start(*order, note) for order, note in zip(orders, notes, strict=True)]
+    runs = {order[0].run(*order[1:]): order[0] for order in orders}
+    with ExitStack() as folders:
+        for job, folder, _ in orders:
+            folders.enter_context(_new_folder(folder, job))
+        with _stopping_on_interrupt(list(runs)):
+            return each_side_by_side(list(runs), lambda run: _carried_out(run, runs[run]))
+
+
+def refuse_folder(folder: Path) -> None:
+    """Refuse a folder that holds something."""
     if folder.exists() and not folder.is_dir():
         raise FileExistsError(f"{folder} is a file: choose another folder")
     if folder.exists() and any(path.name != LOCK and path.suffix != ".part" for path in folder.iterdir()):
         what = "holds a run already: resume it" if (folder / CONFIG).exists() else "holds something else: clear it"
         raise FileExistsError(f"{folder} {what}, or choose another folder")
-    run = job.run(folder, observer)
+
+
+@contextmanager
+def _new_folder(folder: Path, job: Job) -> Iterator[None]:
+    """Make a job's folder, and hold it."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -172,7 +204,7 @@ def start(job: Job, folder: Path, observer: Observer | None = None) -> dict[str,
     with _alone_in(folder):
         config = json.dumps(dataclasses.asdict(job), indent=1)
         checkpoint.write_atomically(folder / CONFIG, config.encode())
-        return _carried_out(run, job)
+        yield
 
 
 def resume(folder: Path, observer: Observer | None = None) -> dict[str, Any]:
@@ -181,7 +213,9 @@ def resume(folder: Path, observer: Observer | None = None) -> dict[str, Any]:
     with _alone_in(folder):
         if (folder / RESULT).exists():
             return _read(folder / RESULT)
-        return _carried_out(job.run(folder, observer), job)
+        run = job.run(folder, observer)
+        with _stopping_on_interrupt([run]):
+            return _carried_out(run, job)
 
 
 def job_in(folder: Path) -> Job:
@@ -213,21 +247,21 @@ def _read(path: Path) -> dict[str, Any]:
 def _carried_out(run: Run, job: Job) -> dict[str, Any]:
     assert run.folder is not None
     run.resume()
-    with _stopping_on_interrupt(run):
-        run.learn()
+    run.learn()
     result = result_of(run, dataclasses.asdict(job))
     checkpoint.write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
     return result
 
 
 @contextmanager
-def _stopping_on_interrupt(run: Run) -> Iterator[None]:
-    """Let Ctrl-C stop the run after the batch at hand; a second one stops it at once."""
+def _stopping_on_interrupt(runs: Sequence[Run]) -> Iterator[None]:
+    """Let Ctrl-C stop the runs after the batch at hand; a second one stops them at once."""
 
     def ask(_signal: int, _frame: object) -> None:
-        if run.stopping:
+        if runs[0].stopping:
             raise KeyboardInterrupt
-        run.stopping = True
+        for run in runs:
+            run.stopping = True
 
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -15,6 +15,7 @@ from torch import Tensor
 
 import ucb
 from ucb.bayes import gaussians, kernels
+from ucb.bayes.kernels import fused
 from ucb.engine.run import Run
 from ucb.methods import Method
 from ucb.methods.bayesian import BayesianMethod
@@ -48,7 +49,7 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
         "weights": weight_count(run.method),
         "stored_values": stored_values(run.method.state_dict()),
         "config": config,
-        "versions": versions(),
+        "versions": versions(run.device),
         "device": device_name(run.device),
         "seconds": run.at.seconds,
         "task_seconds": run.at.task_seconds,
@@ -107,14 +108,14 @@ def _bytes(state: Any) -> int:
     return sum(_bytes(value) for value in state) if isinstance(state, list | tuple) else 0
 
 
-def versions() -> dict[str, str]:
+def versions(device: torch.device) -> dict[str, str]:
     """Return what a figure may depend on beside the code."""
     return {
         "ucb": ucb.__version__,
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "kernels": kernels.status(),
+        "kernels": fused.status() if device.type == "cuda" else kernels.status(),
     }
 
 

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes import checks
+from ucb.bayes import checks, cross_entropy
 from ucb.nets import HeadedNet
 
 
@@ -169,8 +168,8 @@ class Method(ABC):
         assert self.task is not None
         own = self.task.outputs
         if self.settings.own_classes and len(own) < logits.shape[1]:
-            return F.cross_entropy(logits[:, own.start : own.stop], y - own.start)
-        return F.cross_entropy(logits, y)
+            return cross_entropy(logits[:, own.start : own.stop], y - own.start)
+        return cross_entropy(logits, y)
 
     def clip_gradients(self) -> None:
         """Shorten the step's gradient if it is longer than ``clip``."""

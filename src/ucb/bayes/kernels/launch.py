@@ -63,12 +63,16 @@ def _source() -> Any:
 
 def launch(kernel: str, n: int, *args: Tensor | float | None, **constants: int | bool) -> None:
     """Start ``kernel`` for n elements on the device of the first argument."""
-    if n == 0:
-        return
+    if n > 0:
+        start(kernel, blocks(n), BLOCK, *args, **constants)
+
+
+def start(kernel: str, programs: int, block: int, *args: Tensor | float | None, **constants: int | bool) -> None:
+    """Start so many programs of ``kernel`` on the device of the first argument."""
     first = args[0]
     assert isinstance(first, Tensor)
     with torch.cuda.device_of(first):
-        getattr(_source(), kernel)[(blocks(n),)](*args, **constants, block=BLOCK, num_warps=WARPS)
+        getattr(_source(), kernel)[(programs,)](*args, **constants, block=block, num_warps=WARPS)
 
 
 def blocks(n: int) -> int:

@@ -280,3 +280,21 @@ def squared_kernel(rho, keep, grad, out, n, block: tl.constexpr):
     if keep is not None:
         result = tl.where(tl.load(keep + at, mask=inside, other=0) != 0, result, 0.0)
     tl.store(out + at, result, mask=inside)
+
+
+@triton.jit
+def cross_entropy_kernel(logits, target, losses, grad, rows, classes, width: tl.constexpr, block: tl.constexpr):
+    """Write every row's share of the mean NLL, and its gradient by the logits."""
+    row = tl.program_id(0) * block + tl.arange(0, block)
+    column = tl.arange(0, width)
+    is_row = row < rows
+    inside = is_row[:, None] & (column < classes)[None, :]
+    at = row[:, None] * classes + column[None, :]
+    x = tl.load(logits + at, mask=inside, other=-1e30)
+    is_right = column[None, :] == tl.load(target + row, mask=is_row, other=0)[:, None]
+    top = tl.max(x, axis=1)
+    e = tl.exp(x - top[:, None])
+    total = tl.sum(e, axis=1)
+    score = tl.sum(tl.where(is_right, x, 0.0), axis=1)
+    tl.store(losses + row, (top + tl.log(total) - score) / rows, mask=is_row)
+    tl.store(grad + at, (e / total[:, None] - tl.where(is_right, 1.0, 0.0)) / rows, mask=inside)

@@ -1,0 +1,135 @@
+"""Whole runs on a GPU: how long one takes, what seeds side by side save, and whether cost grows with the tasks learnt.
+
+    python benchmarks/gpu_runs.py [--repeats 3] [--tasks 100] [-o results/bench/runs-gpu.json]
+
+The first run of each kind warms up (kernels are compiled, data goes to the GPU) and does not count.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ucb.engine import Epoch, Job, Observer, Run, Training
+from ucb.engine.recipes import recipe_for
+from ucb.engine.report import device_name, versions
+from ucb.engine.run import Schedule
+from ucb.engine.side_by_side import each_side_by_side
+from ucb.methods import known_methods
+from ucb.nets import mlp
+from ucb.seeds import generator_for
+from ucb.stream import TensorExamples, benchmark
+
+KINDS: dict[str, tuple[str, dict[str, Any]]] = {
+    "weights": ("ucb", {"estimator": "weights", "prior_samples": 10}),
+    "local": ("ucb", {"estimator": "local"}),
+    "ord-ft": ("ord-ft", {}),
+}
+
+
+def run_of(kind: str, seed: int, device: str, epochs: int, tasks: int | None = None) -> Run:
+    method, extra = KINDS[kind]
+    settings = recipe_for("mnist-5split", method).settings | extra
+    training = {"epochs": epochs}
+    return Job("mnist-5split", method, seed, tasks, training=training, settings=settings, device=device).run()
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Return the seconds that work takes; runs end by reading their figures, so a GPU is done then."""
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def seeds(kind: str, device: str, epochs: int, repeats: int, tasks: int | None) -> dict[str, Any]:
+    """Time three seeds in a row and side by side, taking turns; their figures must be the same."""
+    in_a_row, together, alone = [], [], []
+    for repeat in range(repeats + 1):
+        first = [run_of(kind, seed, device, epochs, tasks) for seed in range(3)]
+        took = [timed(run.learn) for run in first]
+        second = [run_of(kind, seed, device, epochs, tasks) for seed in range(3)]
+        at_once = timed(lambda runs=second: each_side_by_side(runs, Run.learn))  # type: ignore[misc]
+        for one, other in zip(first, second, strict=True):
+            assert one.matrix.after == other.matrix.after, "a run side by side with others came out differently"
+        if repeat:
+            alone += took
+            in_a_row.append(sum(took))
+            together.append(at_once)
+    ratio = statistics.median(together) / statistics.median(in_a_row)
+    print(f"{kind:8} one run {statistics.median(alone):.2f} s, three side by side / in a row {ratio:.2f}", flush=True)
+    return {"one": alone, "in a row": in_a_row, "side by side": together, "ratio": ratio}
+
+
+class Watch(Observer):
+    """Notes what each task's training takes, and the memory that is held after it."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self.memory: list[int] = []
+
+    def task_began(self, task: int, name: str) -> None:
+        """Start a new sum."""
+        self.seconds.append(0.0)
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        """Add an epoch; judging comes after it."""
+        self.seconds[-1] += epoch.seconds
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+            self.memory.append(torch.cuda.max_memory_allocated())
+            torch.cuda.reset_peak_memory_stats()
+
+
+def many_tasks(count: int, device: str, epochs: int) -> dict[str, Any]:
+    """Learn many permuted tasks with UCB; evaluation, which must grow, is kept small."""
+    stream = benchmark("mnist-permuted", 0, tasks=count)
+    few = TensorExamples(torch.zeros(8, 1, 28, 28, dtype=torch.uint8), torch.arange(8))
+    tasks = tuple(dataclasses.replace(task, test=few) for task in stream.tasks)
+    stream, where = dataclasses.replace(stream, tasks=tasks), torch.device(device)
+    torch.manual_seed(0)
+    kind = known_methods()["ucb"]
+    method = kind(mlp((1, 28, 28), stream.head_sizes).to(where), kind.settings_type(), generator_for(device=where))
+    watch = Watch()
+    Run(stream, method, Training(Schedule(epochs=epochs), eval_samples=1), seed=0, device=where, observer=watch).learn()
+    head = 2 * 4 * 10 * 1201  # bytes of mu and rho of one head
+    early, late = statistics.median(watch.seconds[1:11]), statistics.median(watch.seconds[-10:])
+    grown = (watch.memory[-1] - watch.memory[1]) / watch.memory[1] if watch.memory else 0.0
+    print(
+        f"{count} tasks: {early:.3f} s a task early, {late:.3f} s late ({late / early:.3f}); peak memory {grown:+.1%}"
+    )
+    return {"seconds": watch.seconds, "peak memory": watch.memory, "bytes a head": head, "late / early": late / early}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--split-tasks", type=int, help="only so many tasks of 5-Split MNIST")
+    parser.add_argument("--tasks", type=int, default=100)
+    parser.add_argument("--task-epochs", type=int, default=1)
+    parser.add_argument("--kinds", nargs="+", default=list(KINDS))
+    parser.add_argument("-o", "--out", type=Path)
+    args = parser.parse_args()
+    where = torch.device(args.device)
+    found: dict[str, Any] = {"device": device_name(where), "versions": versions(where), "epochs": args.epochs}
+    found["5-Split MNIST"] = {
+        kind: seeds(kind, args.device, args.epochs, args.repeats, args.split_tasks) for kind in args.kinds
+    }
+    if args.tasks:
+        found["many tasks"] = many_tasks(args.tasks, args.device, args.task_epochs)
+    if args.out:
+        args.out.parent.mkdir(parents=True, exist_ok=True)
+        args.out.write_text(json.dumps(found, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

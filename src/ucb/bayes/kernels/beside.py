@@ -1,0 +1,37 @@
+"""Two small pieces of work at a time: a GPU has room for both, if each has a stream of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+import torch
+from torch import Tensor
+
+
+def beside(work: Callable[[], Tensor], *inputs: Tensor) -> Callable[[], Tensor]:
+    """Start ``work``, which reads ``inputs``, beside what follows; the function returned waits for its result.
+
+    Backward takes the same way: PyTorch runs each step of it on the stream of its forward.
+    """
+    if not inputs[0].is_cuda:
+        return work
+    main = torch.cuda.current_stream(inputs[0].device)
+    side = _side_of(main)
+    side.wait_stream(main)
+    for tensor in inputs:
+        tensor.record_stream(side)  # its memory may not be used for something else before both are done with it
+    with torch.cuda.stream(side):
+        result = work()
+
+    def wait() -> Tensor:
+        main.wait_stream(side)
+        result.record_stream(main)
+        return result
+
+    return wait
+
+
+@cache
+def _side_of(main: torch.cuda.Stream) -> torch.cuda.Stream:
+    return torch.cuda.Stream(main.device)

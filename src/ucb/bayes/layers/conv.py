@@ -1,0 +1,95 @@
+"""One- and two-dimensional convolutions."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ucb.bayes.layers.affine import Affine
+from ucb.bayes.layers.base import Weights
+from ucb.bayes.passes import Pass
+from ucb.bayes.posterior import Gaussian
+
+
+class BayesConv(Affine):
+    """A one- or two-dimensional convolution with Gaussian weights."""
+
+    def __init__(
+        self,
+        weight: Gaussian,
+        bias: Gaussian | None = None,
+        *,
+        stride: tuple[int, ...],
+        padding: str | tuple[int, ...],
+        dilation: tuple[int, ...],
+        groups: int = 1,
+        wrap: tuple[str, tuple[int, ...]] | None = None,
+    ) -> None:
+        super().__init__(weight, bias)
+        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
+        self.wrap = wrap
+        """A padding other than zeros: its mode, and its widths as ``F.pad`` takes them."""
+
+    @classmethod
+    def like(cls, layer: nn.Conv1d | nn.Conv2d, weight: Gaussian, bias: Gaussian | None) -> BayesConv:
+        """Make the Bayesian form of an ordinary convolution."""
+        zeros = layer.padding_mode == "zeros"
+        return cls(
+            weight,
+            bias,
+            stride=layer.stride,
+            padding=layer.padding if zeros else (0,) * len(layer.stride),
+            dilation=layer.dilation,
+            groups=layer.groups,
+            wrap=None if zeros else (layer.padding_mode, tuple(layer._reversed_padding_repeated_twice)),
+        )
+
+    def transform(self, x: Tensor, weights: Weights) -> Tensor:
+        """Apply one set of filters."""
+        return self._convolve(x, weights["weight"], weights.get("bias"), self.groups)
+
+    def transform_stacked(self, x: Tensor, weights: Weights, p: Pass) -> Tensor:
+        """Apply S sets of filters with one grouped convolution, or a wide one where they share the input."""
+        weight, bias = weights["weight"].flatten(0, 1), weights.get("bias")
+        bias = None if bias is None else bias.flatten()
+        by_pixel = x.is_cuda and x.dim() == 4
+        if not p.is_expanded(x) and self.groups == 1:
+            out = self._convolve(x, weight, bias, 1)
+        elif by_pixel:
+            out = self._convolve(samples_by_pixel(p.expand(x), p.samples), weight, bias, p.samples * self.groups)
+        else:
+            side_by_side = p.expand(x).reshape(p.rows, p.samples * x.shape[1], *x.shape[2:])
+            out = self._convolve(side_by_side, weight, bias, p.samples * self.groups)
+        if by_pixel:
+            return rows_by_pixel(out, p.samples)
+        return out.reshape(p.rows * p.samples, -1, *out.shape[2:])
+
+    def _convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None, groups: int) -> Tensor:
+        if self.wrap is not None:
+            x = F.pad(x, self.wrap[1], mode=self.wrap[0])
+        convolve = F.conv1d if weight.dim() == 3 else F.conv2d
+        return convolve(x, weight, bias, self.stride, self.padding, self.dilation, groups)
+
+    def extra_repr(self) -> str:
+        """Say what an ordinary convolution says."""
+        return f"stride={self.stride}, padding={self.padding}, dilation={self.dilation}, groups={self.groups}"
+
+
+def samples_by_pixel(x: Tensor, samples: int) -> Tensor:
+    """Return rows [B*S, C, H, W] as [B, S*C, H, W] with the channels of one pixel side by side (channels_last).
+
+    That is how a GPU convolves fastest; left to itself it would turn the whole tensor round in every layer.
+    """
+    rows, channels, height, width = x.shape
+    pixels = x.permute(0, 2, 3, 1).reshape(rows // samples, samples, height, width, channels)
+    side_by_side = pixels.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
+    return side_by_side.contiguous(memory_format=torch.channels_last)
+
+
+def rows_by_pixel(x: Tensor, samples: int) -> Tensor:
+    """Return [B, S*C, H, W] as rows [B*S, C, H, W], both channels_last."""
+    rows, channels, height, width = x.shape
+    pixels = x.permute(0, 2, 3, 1).reshape(rows, height, width, samples, channels // samples)
+    one_below_the_other = pixels.permute(0, 3, 1, 2, 4).flatten(0, 1).permute(0, 3, 1, 2)
+    return one_below_the_other.contiguous(memory_format=torch.channels_last)
