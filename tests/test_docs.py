@@ -46,6 +46,8 @@ def test_imports_point_inwards():
     inner["datasets"] = {"bayes"}
     inner["methods"] = {"bayes", "optim", "nets"}
     inner["engine"] = {"bayes", "methods", "metrics", "nets", "seeds", "stream"}
+    inner["tuning"] = {"engine", "stream"}
+    inner["bench"] = {"bayes", "engine", "methods", "nets", "optim", "seeds", "stream"}
     for room in inner:
         may_know = {room, *inner[room]}
         for path in (ROOT / "src" / "ucb" / room).rglob("*.py"):

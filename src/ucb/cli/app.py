@@ -17,6 +17,7 @@ from ucb.cli.data import data_app
 from ucb.cli.failing import answering
 from ucb.cli.order import job_from, seeds_in
 from ucb.cli.show import console, show_names, show_result, show_spread
+from ucb.cli.tune import tune_command
 from ucb.cli.watch import Lines, Live
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
 from ucb.engine.job import FOLDERS, job_in
@@ -32,6 +33,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.command("tune", short_help="Choose a method's settings on held-out data.")(tune_command)
 app.command("bench", short_help="Time one training step beside floors and other libraries.")(bench_command)
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
 

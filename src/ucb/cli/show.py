@@ -29,7 +29,7 @@ def show_result(result: dict[str, Any], folder: Path) -> None:
     """Print the accuracies, ACC and BWT, and where the files are."""
     title, table = next(form for form in forms(result) if _fits(form[1]) or form[0] == SHORT)
     console.print()
-    _say(f"{result['benchmark']}, {result['method']}, seed {result['seed']}: {title}")
+    say(f"{result['benchmark']}, {result['method']}, seed {result['seed']}: {title}")
     console.print()
     _print(table)
     console.print()
@@ -37,10 +37,10 @@ def show_result(result: dict[str, Any], folder: Path) -> None:
     figures = f"ACC {result['acc']:.2f}{hidden}"
     if result["bwt"] is not None:
         figures += f"   BWT {result['bwt']:+z.2f} (over n-1 tasks: {result['bwt_n1']:+z.2f})"
-    _say(f"{figures}   {result['seconds']:.0f} s")
+    say(f"{figures}   {result['seconds']:.0f} s")
     for name, acc in result.get("acc_of", {}).items():
-        _say(f"ACC {acc:.2f} {name}")
-    _say(f"result, log and checkpoint are in {folder}")
+        say(f"ACC {acc:.2f} {name}")
+    say(f"result, log and checkpoint are in {folder}")
 
 
 def show_spread(results: Sequence[dict[str, Any]]) -> None:
@@ -54,7 +54,7 @@ def show_spread(results: Sequence[dict[str, Any]]) -> None:
             spread = f" +- {stdev(values):.2f}" if len(values) > 1 else ""
             figures.append(f"{name.upper()} {mean(values):{'+z' if name == 'bwt' else ''}.2f}{spread}")
     console.print()
-    _say(f"{len(results)} seeds: {', '.join(figures)}")
+    say(f"{len(results)} seeds: {', '.join(figures)}")
 
 
 LONG, SHORT = "accuracy (%) on each task after each", "accuracy (%) on each task"
@@ -106,9 +106,9 @@ def _print(table: Table) -> None:
     with console.capture() as printed:
         console.print(table, highlight=False)
     for line in printed.get().splitlines():
-        _say(line.rstrip())
+        say(line.rstrip())
 
 
-def _say(line: str) -> None:
+def say(line: str) -> None:
     """Print a line: a terminal gets it wrapped between words, a file as it is."""
     console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)

@@ -13,6 +13,9 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 from ucb.engine import Epoch, Observer
 from ucb.engine.evaluate import Judgement
 
+PAUSE = 0.05
+"""Seconds between two moves of the bar."""
+
 ROOMY, SNUG = 76, 58
 """From these many columns on there is room for a bar, and for the accuracy."""
 
@@ -75,6 +78,7 @@ class Live(Lines):
         self.tasks, self.epochs = tasks, epochs
         self.loss = self.accuracy = ""
         self.moving = False
+        self.moved = -PAUSE
         self.progress = Progress(*_columns(console.width), console=console, transient=True)
         self.bar = self.progress.add_task("getting ready", total=None, loss="", accuracy="", left="")
 
@@ -93,7 +97,11 @@ class Live(Lines):
         self._describe(task, 0)
 
     def batch_learnt(self, task: int, epoch: int, batch: int, batches: int) -> None:
-        """Move the bar."""
+        """Move the bar, if it was not just moved: a GPU learns ten thousand batches a second."""
+        now = time.monotonic()
+        if now < self.moved + PAUSE and batch > 1:
+            return
+        self.moved = now
         done = task * self.epochs + epoch + batch / batches
         if not self.moving:  # after a resume it starts in the middle, and what was done before took no time now
             self.progress.reset(self.bar, total=self.tasks * self.epochs, completed=done)  # type: ignore[arg-type]

@@ -67,14 +67,14 @@ class Job:
         if self.blur is not None and not (isinstance(self.blur, int | float) and 0 <= self.blur <= 1):
             raise ValueError(f"blur must be between 0 and 1, not {self.blur!r}")
 
-    def run(self, folder: Path | None = None, observer: Observer | None = None) -> Run:
-        """Return the run that this job describes; nothing has been learnt yet."""
+    def run(self, folder: Path | None = None, observer: Observer | None = None, stream: Stream | None = None) -> Run:
+        """Return the run that this job describes; nothing has been learnt yet. ``stream`` stands in for its own."""
         kind = method_named(self.method)
         settings = with_values(kind.settings_type(), self.settings)
         training = _training(self.training)
         device = device_named(self.device)
         options = typed(self.net_options, net_options(self.net_name), f"the net {self.net_name} has no option")
-        stream = self.stream()
+        stream = self.stream() if stream is None else stream
         first = next(iter(stream.tasks[0].test.batches(torch.arange(1), 1, torch.device("cpu"))))[0]
         with torch.random.fork_rng():
             torch.manual_seed(derived_seed("weights", self.seed))  # the same for every method

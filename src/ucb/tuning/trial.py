@@ -1,0 +1,65 @@
+"""Trying settings: the first two tasks are learnt, and their held-out data judges."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+
+from ucb.engine import DivergedError, Job, Observer, Run
+from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
+from ucb.stream import Stream
+from ucb.stream.benchmarks import find
+from ucb.tuning.choice import Found, judged
+from ucb.tuning.record import Search
+from ucb.tuning.space import Point
+
+TASKS = 2
+
+
+def without_test_data(stream: Stream) -> Stream:
+    """Return the stream with each task's test data replaced by its validation data."""
+    tasks = tuple(dataclasses.replace(task, test=task.validation) for task in stream.tasks)
+    return dataclasses.replace(stream, tasks=tasks)
+
+
+def run_of(search: Search, point: Point, observer: Observer | None = None) -> Run:
+    """Return the run that tries some settings."""
+    job = Job(
+        search.benchmark,
+        search.method,
+        search.seed,
+        tasks=None if search.all_tasks else TASKS,
+        blur=search.blur,
+        net_options=search.net_options,
+        training={"epochs": 1 if search.blur is not None else search.epochs, "eval_samples": 10},
+        settings=point,
+        device=search.device,
+    )
+    return job.run(observer=observer, stream=without_test_data(job.stream()))
+
+
+def tried(search: Search, run: Run, point: Point) -> Found:
+    """Learn, and return what held-out data says. Settings that diverge have no score."""
+    try:
+        run.learn()
+    except DivergedError as stop:
+        return {"settings": point, "score": None, "failed": str(stop)}
+    return judged(run, point, None if search.all_tasks else find(search.benchmark).tasks)
+
+
+def try_together(search: Search, points: Sequence[Point]) -> list[Found]:
+    """Try several settings: on a GPU side by side, where no result changes by it."""
+    first = run_of(search, points[0])
+    if len(points) == 1 or obstacle_beside_others(first) is not None:
+        # Each is built just before it runs: some nets draw from PyTorch's own generator.
+        return [tried(search, run_of(search, point), point) for point in points]
+    runs = {first: points[0]} | {run_of(search, point): point for point in points[1:]}
+    return each_side_by_side(list(runs), lambda run: tried(search, run, runs[run]))
+
+
+def try_alone(search: Search, threads: int, point: Point) -> Found:
+    """Try settings in a process of their own."""
+    torch.set_num_threads(threads)
+    return tried(search, run_of(search, point), point)

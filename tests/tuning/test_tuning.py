@@ -1,0 +1,156 @@
+"""Settings are chosen on held-out data alone, every trial is kept, and the rule is the one that is written down."""
+
+import dataclasses
+import json
+
+import pytest
+import torch
+
+from tests.engine.runs import small_run
+from ucb.engine import Job
+from ucb.engine.job import method_named
+from ucb.stream.examples import Examples
+from ucb.tuning import Record, Search, by_grid, by_optuna, choose, grid_of, points_of
+from ucb.tuning.choice import judged, projected
+from ucb.tuning.trial import run_of, without_test_data
+
+SMALL = {"net_options": {"hidden": [8]}, "epochs": 1}
+
+
+class Sealed(Examples):
+    """Examples that nobody may read."""
+
+    def __init__(self, like):
+        self.size = len(like)
+
+    def __len__(self):
+        return self.size
+
+    def batches(self, order, batch_size, device):
+        raise AssertionError("test data was read while settings were chosen")
+
+
+@pytest.fixture
+def sealed(monkeypatch):
+    """Benchmarks whose test data cannot be read."""
+    whole = Job.stream
+
+    def stream(job):
+        made = whole(job)
+        tasks = tuple(dataclasses.replace(task, test=Sealed(task.test)) for task in made.tasks)
+        return dataclasses.replace(made, tasks=tasks)
+
+    monkeypatch.setattr(Job, "stream", stream)
+
+
+def found(lr, score, risen=0.0, error=0.1):
+    return {"settings": {"lr": lr}, "score": score, "error": error, "learnt": [score], "risen": risen, "acc": 90.0}
+
+
+def test_the_grid_is_the_methods_own_and_the_priors_and_what_the_user_says():
+    assert grid_of("ucb") == method_named("ucb").settings_type.grid()
+    with_prior = grid_of("bbb-ft", prior=True, instead={"lr": ["0.5"], "samples": ["2"]})
+    assert len(points_of(with_prior)) == 27 * len(with_prior["temperature"])
+    assert with_prior["lr"] == (0.5,)
+    assert with_prior["samples"] == (2,)
+    assert points_of({"a": (1, 2), "b": (3,)}) == [{"a": 1, "b": 3}, {"a": 2, "b": 3}]
+
+
+@pytest.mark.parametrize(
+    ("method", "options", "said"),
+    [
+        ("ord-ft", {"prior": True}, "ord-ft has no prior to choose"),
+        ("ord-ft", {"instead": {"rate": ["1"]}}, "ord-ft has no setting 'rate'"),
+        ("ord-ft", {"instead": {"lr": ["fast"]}}, "lr must be a number"),
+    ],
+)
+def test_a_grid_that_does_not_fit_is_refused(method, options, said):
+    with pytest.raises(ValueError, match=said):
+        grid_of(method, **options)
+
+
+def test_of_all_within_an_error_of_the_best_the_one_that_forgets_least_is_chosen():
+    trials = [found(1, 0.50, risen=0.3), found(2, 0.55, risen=0.1), found(3, 0.70, risen=0.0)]
+    assert choose(trials)["settings"] == {"lr": 2}
+    assert choose(trials, all_tasks=True)["settings"] == {"lr": 1}
+    assert choose([*trials, {"settings": {"lr": 4}, "score": None, "failed": "it diverged"}])["settings"] == {"lr": 2}
+    with pytest.raises(ValueError, match="no setting could be learnt with: it diverged"):
+        choose([{"settings": {"lr": 4}, "score": None, "failed": "it diverged"}])
+
+
+def test_the_score_projects_the_forgetting_of_one_step_to_all_tasks():
+    assert projected([0.2, 0.4], 0.1, 5) == pytest.approx(0.3 + 0.1 * 2)
+    assert projected([0.2, 0.4], -0.1, 5) == pytest.approx(0.3)
+    run = small_run("ord-ft")
+    run.learn()
+    row = judged(run, {}, None)
+    assert row["score"] == pytest.approx(sum(each.nll for each in run.judgements[-1]) / 3)
+
+
+def test_held_out_data_judges_and_test_data_is_never_read(sealed, tmp_path):
+    search = Search("mnist-5split", "ord-ft", **SMALL)
+    run = run_of(search, {"lr": 0.1})
+    assert len(run.stream) == 2
+    for task in run.stream.tasks:
+        assert task.test is task.validation
+    record, heard = Record(search, tmp_path), []
+    by_grid(record, points_of({"lr": (0.1, 0.3)}), 1, heard.append)
+    assert [each["settings"]["lr"] for each in heard] == [0.1, 0.3]
+    assert all(each["score"] > 0 and each["acc"] > 80 for each in heard)
+    again = Record(search, tmp_path)
+    by_grid(again, points_of({"lr": (0.1, 0.3)}), 1, lambda _: pytest.fail("it was tried before"))
+    assert json.loads(record.path.read_text())["trials"] == again.trials
+    other = Record(dataclasses.replace(search, epochs=2), tmp_path)
+    assert other.trials == []
+
+
+def test_trials_in_processes_and_one_after_the_other_are_the_same(tmp_path):
+    search, points = Search("mnist-5split", "ord-ft", **SMALL), points_of({"lr": (0.1, 0.3)})
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        for jobs in (1, 2):
+            by_grid(Record(search, tmp_path / str(jobs)), points, jobs, lambda _: None)
+    finally:
+        torch.set_num_threads(threads)
+    one, two = (Record(search, tmp_path / str(jobs)) for jobs in (1, 2))
+    for point in points:
+        assert one.find(point)["score"] == two.find(point)["score"]
+
+
+def test_settings_that_diverge_are_kept_and_never_chosen(tmp_path):
+    record = Record(Search("mnist-5split", "ord-ft", **SMALL), tmp_path)
+    by_grid(record, [{"lr": 1e9}, {"lr": 0.1}], 1, lambda _: None)
+    assert "the loss became" in record.find({"lr": 1e9})["failed"]
+    recipe = record.recipe({"lr": (1e9, 0.1)}, [{"lr": 1e9}, {"lr": 0.1}], 3)
+    assert recipe["settings"] == {"lr": 0.1}
+    assert recipe["training"] == {"epochs": 3}
+    assert recipe["found"].startswith("chosen of 2 on held-out data of the first two tasks, seed 0: NLL ")
+    assert recipe["found"].endswith("1 epochs a task")
+    (path,) = record.write_recipes(recipe, tmp_path / "recipes")
+    assert path == tmp_path / "recipes" / "mnist-5split" / "ord-ft.json"
+
+
+def test_ucbs_recipe_serves_its_control_too(tmp_path):
+    record = Record(Search("mnist-5split", "ucb"), tmp_path)
+    paths = record.write_recipes({"training": {}, "settings": {"lr": 1}, "found": "so", "grid": {}}, tmp_path)
+    assert [path.name for path in paths] == ["ucb.json", "uniform-lr.json"]
+    assert json.loads(paths[1].read_text())["settings"] == {"lr": 1}
+
+
+def test_optuna_tries_as_many_points_as_asked_and_goes_on_with_its_study(tmp_path):
+    pytest.importorskip("optuna")
+    record, heard = Record(Search("mnist-5split", "ord-ft", **SMALL), tmp_path), []
+    grid = {"lr": (0.03, 0.1, 0.3)}
+    by_optuna(record, grid, 2, heard.append)
+    assert len(heard) == 2
+    assert record.path.with_suffix(".journal").exists()
+    by_optuna(Record(record.search, tmp_path), grid, 2, lambda _: pytest.fail("two have been tried"))
+    by_optuna(Record(record.search, tmp_path), grid, 9, heard.append)
+    assert sorted(each["settings"]["lr"] for each in heard) == [0.03, 0.1, 0.3]
+
+
+def test_without_test_data_a_stream_judges_by_validation():
+    run = small_run("ord-ft")
+    stream = without_test_data(run.stream)
+    assert [task.test for task in stream.tasks] == [task.validation for task in run.stream.tasks]
