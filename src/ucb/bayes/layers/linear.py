@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.bayes.kernels import fused
+from ucb.bayes.kernels import fused, narrow
 from ucb.bayes.kernels.beside import beside
 from ucb.bayes.layers.affine import Affine
 from ucb.bayes.layers.base import Weights
@@ -58,13 +58,15 @@ class BayesLinear(Affine):
 
     def _perturb_fused(self, x: Tensor, weight: Gaussian, bias: Gaussian | None, p: Pass) -> Tensor:
         """Do the same on a GPU: the variance is computed beside the mean, and the noise is never stored."""
+        samples = 1 if p.is_expanded(x) else p.samples
+        if samples == 1 and narrow.is_served(x, weight, bias):
+            return narrow.narrow_linear(x, weight, bias, *p.new_noise(x.device))
 
         def variance() -> Tensor:
             return self._output_variance(x, weight, bias, lambda g: fused.sigma_squared(g.rho, g.keep))
 
         wait = beside(variance, x)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
-        samples = 1 if p.is_expanded(x) else p.samples
         return fused.local_noise(mean.float(), wait(), *p.new_noise(x.device), samples)
 
     def _output_spread(self, x: Tensor, weight: Gaussian, bias: Gaussian | None) -> Tensor:

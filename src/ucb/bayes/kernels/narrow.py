@@ -1,0 +1,182 @@
+"""A linear layer of few outputs with noise on them, for a GPU: one kernel where PyTorch needs many small ones.
+
+The libraries' matrix products are slow where a layer has ten outputs, as a head has. Here one kernel reads the input
+once, multiplies it with the means and, squared, with the variances, and adds the noise. Forward keeps dy/dvariance
+instead of the variance: it has the same size, and backward then needs no noise.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from ucb.bayes.kernels.launch import BLOCK, WARPS, blocks, mask_of, serves, size_of
+from ucb.bayes.kernels.noise import check_noise
+from ucb.bayes.posterior import Gaussian
+
+MOST_OUTPUTS = 64
+"""They must fit into one tile."""
+
+MOST_INPUTS = 4096
+"""One program walks along a whole row; the libraries, which share a long one out, are faster there."""
+
+CHUNKS = 8
+"""Parts of the rows, at most, that are summed apart for the weights' gradients, and then always in the same order."""
+
+ROWS = 16
+"""Rows that a program multiplies at a time. In forward it has no others: a batch has few, a GPU many processors."""
+
+INPUT_ROWS = 32
+"""Rows of one program for the input's gradient, whose tiles are wide enough for several."""
+
+SIDE = 16
+"""The least side of a tile that the hardware multiplies."""
+
+TILE = 2048
+"""Weights that a program holds at a time."""
+
+STAGES = 4
+"""Tiles under way: three are loaded while one is multiplied, which every GPU with such copies has the memory for."""
+
+
+def is_served(x: Tensor, weight: Gaussian, bias: Gaussian | None) -> bool:
+    """Say whether ``narrow_linear`` can work on this input and these weights, and is meant for their sizes."""
+    outputs, inputs = weight.mu.shape
+    if x.dim() != 2 or x.numel() == 0 or not 0 < outputs <= MOST_OUTPUTS or inputs > MOST_INPUTS:
+        return False
+    return serves(x, weight.mu, weight.rho, *(() if bias is None else (bias.mu, bias.rho)))
+
+
+def narrow_linear(x: Tensor, weight: Gaussian, bias: Gaussian | None, seed: Tensor, salt: int) -> Tensor:
+    """Return one draw of the output of every row: x [rows, inputs] to [rows, outputs].
+
+    The output's noise is that of sample 0 of its elements under ``seed`` and ``salt``. Where the output's variance is 0
+    there is neither noise nor a gradient by it.
+    """
+    apply: Any = NarrowLinear.apply
+    more = (None, None, None) if bias is None else (bias.mu, bias.rho, bias.keep)
+    return cast(Tensor, apply(x, weight.mu, weight.rho, weight.keep, *more, seed, salt))
+
+
+class NarrowLinear(torch.autograd.Function):
+    """A narrow linear layer under local reparameterisation; see ``narrow_linear``."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        mu: Tensor,
+        rho: Tensor,
+        keep: Tensor | None,
+        bias_mu: Tensor | None,
+        bias_rho: Tensor | None,
+        bias_keep: Tensor | None,
+        seed: Tensor,
+        salt: int,
+    ) -> Tensor:
+        """Draw the outputs."""
+        _check(x, mu, rho, bias_mu, bias_rho)
+        (rows, inputs), outputs = x.shape, mu.shape[0]
+        check_noise(rows * outputs, 1, seed, x)
+        out, slope = x.new_empty(rows, outputs), x.new_empty(rows, outputs)
+        masks = mask_of(keep, mu), None if bias_mu is None else mask_of(bias_keep, bias_mu)
+        tensors = (x, mu, rho, masks[0], bias_mu, bias_rho, masks[1], seed, salt, out, slope)
+        ctx.save_for_backward(x, mu, rho, keep, bias_rho, bias_keep, slope)
+        ctx.tile = _tile(outputs)
+        warps = ctx.tile["block"] // SIDE
+        sizes = {**ctx.tile, "block_rows": ROWS, "pieces": warps}
+        _start("forward_kernel", (-(-rows // ROWS),), warps, *tensors, rows, inputs, outputs, **sizes)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        """Return the gradients that are asked for: by the input, and by mu and rho of weights and biases."""
+        x, mu, rho, keep, bias_rho, bias_keep, slope = ctx.saved_tensors
+        wanted = ctx.needs_input_grad
+        grad = grad.contiguous()
+        size_of(slope, grad)
+        by_x = _by_input(grad, slope, x, mu, rho, mask_of(keep, mu), ctx.tile) if wanted[0] else None
+        found: tuple[Tensor | None, ...] = (None,) * 4
+        if any(wanted[i] for i in (1, 2, 4, 5)):
+            found = _by_weights(grad, slope, x, rho, mask_of(keep, mu), bias_rho, bias_keep, ctx.tile)
+        by_mu, by_rho, bias_by_mu, bias_by_rho = found
+        return by_x, by_mu, by_rho, None, bias_by_mu, bias_by_rho, None, None, None
+
+
+def _by_input(
+    grad: Tensor, slope: Tensor, x: Tensor, mu: Tensor, rho: Tensor, mask: Tensor | None, tile: dict[str, Any]
+) -> Tensor:
+    by_x = torch.empty_like(x)
+    (rows, inputs), outputs = x.shape, mu.shape[0]
+    grid = (-(-inputs // tile["block"]), -(-rows // INPUT_ROWS))
+    tensors = (grad, slope, x, mu, rho, mask, by_x)
+    _start("input_kernel", grid, WARPS, *tensors, rows, inputs, outputs, **tile, block_rows=INPUT_ROWS)
+    return by_x
+
+
+def _by_weights(
+    grad: Tensor,
+    slope: Tensor,
+    x: Tensor,
+    rho: Tensor,
+    mask: Tensor | None,
+    bias_rho: Tensor | None,
+    bias_keep: Tensor | None,
+    tile: dict[str, Any],
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients by mu and rho, and by those of the bias: each chunk of rows' share, then their sum."""
+    (rows, inputs), outputs = x.shape, rho.shape[0]
+    chunk = -(-rows // (CHUNKS * ROWS)) * ROWS
+    chunks = -(-rows // chunk)
+    parts = x.new_empty(chunks, 2, *rho.shape)
+    by_mu, by_rho = torch.empty_like(rho), torch.empty_like(rho)
+    bias_parts = bias_by_mu = bias_by_rho = bias_mask = None
+    if bias_rho is not None:
+        bias_parts = x.new_empty(chunks, 2, outputs)
+        bias_by_mu, bias_by_rho = torch.empty_like(bias_rho), torch.empty_like(bias_rho)
+        bias_mask = mask_of(bias_keep, bias_rho)
+    shares = (grad, slope, x, parts, bias_parts, rows, inputs, outputs, chunk)
+    _start("weights_kernel", (-(-inputs // tile["block"]), chunks), WARPS, *shares, **tile, block_rows=ROWS)
+    weight_sums = (parts, rho, mask, by_mu, by_rho)
+    bias_sums = (bias_parts, bias_rho, bias_mask, bias_by_mu, bias_by_rho)
+    n = rho.numel()
+    _start("finish_kernel", (blocks(n),), WARPS, *weight_sums, *bias_sums, n, outputs, chunks=chunks, block=BLOCK)
+    return by_mu, by_rho, bias_by_mu, bias_by_rho
+
+
+def _check(x: Tensor, mu: Tensor, rho: Tensor, bias_mu: Tensor | None, bias_rho: Tensor | None) -> None:
+    """Refuse what the kernels would read wrongly."""
+    size_of(x)
+    size_of(mu, rho)
+    if x.shape[1:] != mu.shape[1:] or x.dim() != 2 or x.device != mu.device:
+        raise ValueError(f"an input {tuple(x.shape)} on {x.device} does not fit {tuple(mu.shape)} on {mu.device}")
+    if x.numel() == 0 or not 0 < len(mu) <= MOST_OUTPUTS:
+        raise ValueError(f"{len(x)} rows of {len(mu)} outputs: one to {MOST_OUTPUTS} outputs and a row are needed")
+    if bias_mu is not None:
+        size_of(bias_mu, bias_rho)
+        if bias_mu.shape != mu.shape[:1] or bias_mu.device != mu.device:
+            raise ValueError(f"a bias {tuple(bias_mu.shape)} on {bias_mu.device} does not fit {tuple(mu.shape)}")
+
+
+def _tile(outputs: int) -> dict[str, Any]:
+    """Return the sides of a tile of weights, and how exact its products are: as exact as PyTorch's are set to be."""
+    width = max(SIDE, 1 << (outputs - 1).bit_length())
+    exact = torch.get_float32_matmul_precision() == "highest"
+    return {"width": width, "block": TILE // width, "precision": "ieee" if exact else "tf32"}
+
+
+@functools.cache
+def _source() -> Any:
+    return importlib.import_module("ucb.bayes.kernels.narrow_source")
+
+
+def _start(kernel: str, grid: tuple[int, ...], warps: int, *args: Tensor | float | None, **sizes: int | str) -> None:
+    """Start a grid of programs on the device of the first argument."""
+    first = args[0]
+    assert isinstance(first, Tensor)
+    with torch.cuda.device_of(first):
+        getattr(_source(), kernel)[grid](*args, **sizes, num_warps=warps, num_stages=STAGES)
