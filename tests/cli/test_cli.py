@@ -84,7 +84,7 @@ def test_a_run_ends_with_the_matrix_and_where_the_files_are(done):
     assert "mnist-5split, ucb, seed 0: accuracy (%) on each task after each\n" in out
     assert re.search(r"^2/3 +\d+\.\d\d +\d+\.\d\d$", out, re.MULTILINE)
     assert re.search(r"^ACC \d+\.\d\d   BWT [+-]\d+\.\d\d ", out, re.MULTILINE)
-    assert out.endswith(f"result, log and checkpoint are in {folder}\n")
+    assert f"result, log and checkpoint are in {folder}\n" in out
 
 
 def test_piped_output_is_plain_lines(done):

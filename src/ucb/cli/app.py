@@ -16,6 +16,8 @@ from ucb.cli.bench import bench_command
 from ucb.cli.data import data_app
 from ucb.cli.failing import answering
 from ucb.cli.order import job_from, seeds_in
+from ucb.cli.report import leave_report, report_command
+from ucb.cli.reproduce import reproduce_command, table_command
 from ucb.cli.show import console, show_names, show_result, show_spread
 from ucb.cli.tune import tune_command
 from ucb.cli.watch import Lines, Live
@@ -34,6 +36,9 @@ app = typer.Typer(
 )
 app.add_typer(data_app, name="data")
 app.command("tune", short_help="Choose a method's settings on held-out data.")(tune_command)
+app.command("report", short_help="Write one page about runs, with charts.")(report_command)
+app.command("reproduce", short_help="Run what a table of the paper still lacks.")(reproduce_command)
+app.command("table", short_help="Print a table of ours beside the paper's figures.")(table_command)
 app.command("bench", short_help="Time one training step beside floors and other libraries.")(bench_command)
 Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
 
@@ -136,6 +141,7 @@ def run_command(
         with _watching(job, folder) as observer:
             result = engine.start(job, folder, observer)
         show_result(result, folder)
+        leave_report(folder, [folder])
 
 
 def _run_seeds(job: Job, seeds: list[int], out: Path | None) -> None:
@@ -148,6 +154,9 @@ def _run_seeds(job: Job, seeds: list[int], out: Path | None) -> None:
     for result, (_, folder, _) in zip(results, orders, strict=True):
         show_result(result, folder)
     show_spread(results)
+    folders = [folder for _, folder, _ in orders]
+    for home, runs in [(out, folders)] if out else [(folder, [folder]) for folder in folders]:
+        leave_report(home, runs)
 
 
 @app.command("resume", short_help="Go on with a run that was cut.")
@@ -161,6 +170,7 @@ def resume_command(
         with _watching(job_in(folder), folder) as observer:
             result = engine.resume(folder, observer)
         show_result(result, folder)
+        leave_report(folder, [folder])
 
 
 @app.command("list")

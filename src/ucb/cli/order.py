@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any
 
 from ucb.engine import Job
-from ucb.engine.job import TRAINING_KINDS, method_named
-from ucb.engine.recipes import recipe_for
-from ucb.engine.settings import kinds_of, typed
-from ucb.nets import net_options
+from ucb.engine.ordering import known_settings, with_recipe
 
 
 def job_from(order: Job, options: Mapping[str, Any], words: Iterable[str]) -> Job:
@@ -18,23 +14,12 @@ def job_from(order: Job, options: Mapping[str, Any], words: Iterable[str]) -> Jo
 
     ``order`` says what to learn, how and with which net; the settings of all three come together here.
     """
-    for_net = net_options(order.net_name)
-    known = TRAINING_KINDS | for_net | kinds_of(method_named(order.method).settings_type)
+    known = known_settings(order)
     chosen = {name: value for name, value in options.items() if value is not None}
     if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
         whose = order.net_name if strange == ["--hidden"] else order.method
         raise ValueError(f"{whose} has no {', '.join(strange)}: leave it out")
-    values = typed(pairs(words) | chosen, known, f"{order.method} has no setting")
-    if order.blur is not None and values.get("epochs", 1) != 1:
-        raise ValueError("tasks that fade into each other pass by once: leave out --epochs")
-    benchmark = order.benchmark if order.blur is None else f"{order.benchmark}-blurred"
-    recipe = recipe_for(benchmark, order.method)
-    parts: dict[str, dict[str, Any]] = {"training": {}, "net_options": {}, "settings": {}}
-    for name, value in values.items():
-        part = "training" if name in TRAINING_KINDS else "net_options" if name in for_net else "settings"
-        parts[part][name] = value
-    training, settings = recipe.training | parts["training"], recipe.settings | parts["settings"]
-    return replace(order, net_options=parts["net_options"], training=training, settings=settings)
+    return with_recipe(order, pairs(words) | chosen)
 
 
 def seeds_in(word: str) -> list[int]:

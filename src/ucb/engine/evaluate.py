@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ucb.bayes.predict import from_logits
 from ucb.methods import Asked, Method
-from ucb.metrics import ece, nlls
+from ucb.metrics import ece, nlls, reliability
 from ucb.seeds import generator_for
 from ucb.stream.task import Stream
 
@@ -28,11 +28,18 @@ class Judgement:
     nll: float
     nll_error: float
     """The standard error of ``nll``."""
+    bins: list[list[float]] = field(default_factory=list, kw_only=True)
+    """For each bin of confidence: how many examples, the sum of their confidences, how many are right."""
 
     @classmethod
     def missing(cls) -> Judgement:
         """Return what stands for a judgement that was not made."""
         return cls(*[math.nan] * 5)
+
+    @property
+    def figures(self) -> list[float]:
+        """All but the bins."""
+        return [self.accuracy, self.mean_weight_accuracy, self.ece, self.nll, self.nll_error]
 
 
 def judge(method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object) -> Judgement:
@@ -64,4 +71,5 @@ def judge(method: Method, stream: Stream, index: int, samples: int, device: torc
         float(ece(p, target)),
         float(losses.mean()),
         float(losses.std() / math.sqrt(len(losses))) if len(losses) > 1 else 0.0,
+        bins=reliability(p, target).tolist(),
     )

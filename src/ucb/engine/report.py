@@ -17,6 +17,7 @@ import ucb
 from ucb.bayes import gaussians, kernels
 from ucb.bayes.kernels import fused
 from ucb.engine.run import Run
+from ucb.engine.sigma import sigma_movement
 from ucb.methods import Method
 from ucb.methods.bayesian import BayesianMethod
 
@@ -44,8 +45,10 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
         "mean_weight_acc": [judgement.mean_weight_accuracy for judgement in last],
         "ece": [judgement.ece for judgement in last],
         "nll": [judgement.nll for judgement in last],
+        "calibration": calibration(run.at.bins),
         "epochs": run.at.epochs_used,
         "sigma": sigma_movement(run.method) if isinstance(run.method, BayesianMethod) else None,
+        "sigma_by_task": run.at.sigma or None,
         "weights": weight_count(run.method),
         "stored_values": stored_values(run.method.state_dict()),
         "config": config,
@@ -70,23 +73,17 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def sigma_movement(method: BayesianMethod) -> dict[str, dict[str, float | None]]:
-    """Return, for each weight tensor, how far sigma moved from its start.
-
-    The ratio of end to start at three percentiles; how much log sigma varies at the end; and the correlation of the
-    two, where the start varied: near 1, the "uncertainty" would be nothing but the first random numbers.
-    """
-    found = {}
-    for name, gaussian in gaussians(method.net):
-        start, end = method.start[name].flatten().double(), gaussian.sigma.detach().flatten().double()
-        ratio = (end / start).sort().values
-        varies = float(start.std()) > 1e-6 * float(start.mean()) if start.numel() > 1 else False
-        found[name] = {
-            **{f"ratio_p{p}": float(ratio[round(p / 100 * (len(ratio) - 1))]) for p in (1, 50, 99)},
-            "std_log_sigma": float(end.log().std()) if end.numel() > 1 else 0.0,
-            "correlation_with_start": float(torch.corrcoef(torch.stack([start, end]))[0, 1]) if varies else None,
+def calibration(bins: list[list[list[float]]]) -> list[dict[str, list[float]]]:
+    """Return, for each task, the bins of confidence that hold examples: how many, mean confidence, share of right."""
+    held = [[each for each in task if each[0] > 0] for task in bins]
+    return [
+        {
+            "count": [int(n) for n, _, _ in task],
+            "confidence": [confidence / n for n, confidence, _ in task],
+            "accuracy": [right / n for n, _, right in task],
         }
-    return found
+        for task in held
+    ]
 
 
 def weight_count(method: Method) -> int:

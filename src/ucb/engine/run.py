@@ -25,8 +25,10 @@ from ucb.engine.events import Epoch, Observer
 from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.engine.precision import Precision, multiplying_in
+from ucb.engine.sigma import Movement, sigma_movement
 from ucb.engine.steps import Steps
 from ucb.methods import Method, TaskInfo
+from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix
 from ucb.seeds import generator_for
 from ucb.stream.task import Stream, Task
@@ -90,6 +92,10 @@ class Progress:
     epochs_used: list[int] = field(default_factory=list)
     before_end: list[float] = field(default_factory=list)
     """Accuracy on each task before the method ended it, where a method wants that to count."""
+    bins: list[list[list[float]]] = field(default_factory=list)
+    """After the last task, the bins of confidence of all tasks so far."""
+    sigma: list[dict[str, Movement]] = field(default_factory=list)
+    """After each task, how far sigma has moved in each weight tensor; empty without sigma."""
 
 
 class Run:
@@ -328,7 +334,10 @@ class Run:
     def _go_on(self, row: list[Judgement]) -> None:
         """Keep what was found after a task, and turn to the next."""
         at = self.at
-        at.rows.append([list(dataclasses.astuple(judgement)) for judgement in row])
+        at.rows.append([judgement.figures for judgement in row])
+        at.bins = [judgement.bins for judgement in row]
+        if isinstance(self.method, BayesianMethod):
+            at.sigma.append(sigma_movement(self.method))
         at.epochs_used.append(at.epoch)
         at.phase, at.phase_epochs = 0, []
         self._tick()

@@ -32,13 +32,21 @@ def ece(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor:
 
     The bins are equally wide, open to the left and closed to the right, and weighted by how many rows they hold.
     """
+    _, confidence, right = reliability(probabilities, target, bins).unbind(1)
+    return ((right - confidence).abs().sum() / len(target)).to(probabilities.dtype)
+
+
+def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor:
+    """Return for each of ``ece``'s bins the number of its rows, the sum of their confidences and how many are right.
+
+    They are [bins, 3] in double precision: the difference of the last two is small beside them.
+    """
     _check(probabilities, target)
     count("bins", bins)
     confidence, label = probabilities.max(1)
-    right = (label == target).to(confidence.dtype)
     index = (confidence * bins).ceil().long().sub_(1).clamp_(0, bins - 1)
-    gap = torch.zeros(bins, dtype=confidence.dtype, device=confidence.device)
-    return gap.index_add_(0, index, right - confidence).abs().sum() / len(target)
+    rows = torch.stack([torch.ones_like(confidence), confidence, label == target], 1).double()
+    return torch.zeros(bins, 3, dtype=rows.dtype, device=rows.device).index_add_(0, index, rows)
 
 
 def _check(probabilities: Tensor, target: Tensor) -> None:

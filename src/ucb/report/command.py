@@ -1,0 +1,26 @@
+"""The command that repeats a run."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+OPTIONS = ("seed", "tasks", "blur", "faces", "net", "device")
+
+
+def command_of(config: dict[str, Any], between: str = " ") -> str:
+    """Return the ``ucb run`` that gives this configuration; ``between`` stands between its options."""
+    words = [["ucb", "run", config["benchmark"]], ["--method", config["method"]]]
+    words += [[f"--{name}", str(config[name])] for name in OPTIONS if config.get(name) is not None]
+    words += [["--single-head"]] if config.get("single_head") else []
+    words += [["--data", folder] for folder in config.get("data") or []]
+    for part in ("net_options", "training", "settings"):
+        for name, value in config.get(part, {}).items():
+            words += _setting(name, value)
+    return between.join(shlex.join(option) for option in words)
+
+
+def _setting(name: str, value: Any) -> list[list[str]]:
+    if isinstance(value, list):  # the units of hidden layers: the one setting that is a list
+        return [[f"--{name}", str(each)] for each in value]
+    return [["--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}"]]

@@ -1,0 +1,154 @@
+"""The page: everything in one file, plotly's JavaScript too."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from collections.abc import Iterable, Sequence
+from html import escape
+from importlib import import_module
+from importlib.resources import files
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from ucb.report import charts, comparison
+from ucb.report.chart import Chart, Table
+from ucb.report.command import command_of
+from ucb.report.reading import Found
+
+HOW_TO_INSTALL = "pip install 'ucb[report]'"
+FIGURES = {
+    "acc": "ACC (%)",
+    "bwt": "BWT",
+    "forgetting": "forgetting",
+    "forward_transfer": "forward transfer",
+    "learning_acc": "ACC when learnt (%)",
+}
+NEXT_LINE = " \\\n    "
+COSTS = {"weights": "weights", "stored_values": "values kept between tasks", "peak_memory_bytes": "peak memory (bytes)"}
+
+
+def can_draw() -> bool:
+    """Whether plotly is installed."""
+    return importlib.util.find_spec("plotly") is not None
+
+
+def write_page(found: Sequence[Found], path: Path) -> None:
+    """Write the page about these results."""
+    page = page_of(found)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(page, encoding="utf-8")
+
+
+def page_of(found: Sequence[Found]) -> str:
+    """Return the page about these results."""
+    if not can_draw():
+        raise RuntimeError(f"a report needs plotly, which is not installed: {HOW_TO_INSTALL}")
+    drawn: list[dict[str, Any]] = []
+    views = _views(found, drawn)
+    parts = {name: files("ucb.report").joinpath(f"page.{name}").read_text("utf-8") for name in ("html", "css", "js")}
+    return Template(parts["html"]).substitute(
+        title=escape(_title(found)),
+        style=parts["css"],
+        menu="".join(f'<option value="{id_}">{escape(name)}</option>' for id_, name, _ in views),
+        single="hidden" if len(views) == 1 else "",
+        views="".join(f'<section class="view" id="{id_}">{body}</section>' for id_, _, body in views),
+        charts=json.dumps(drawn, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        plotly=import_module("plotly.offline").get_plotlyjs(),
+        script=parts["js"],
+    )
+
+
+def _title(found: Sequence[Found]) -> str:
+    return _name(found[0].result) if len(found) == 1 else f"{len(found)} runs"
+
+
+def _name(result: dict[str, Any]) -> str:
+    return f"{result['benchmark']}, {result['method']}, seed {result['seed']}"
+
+
+def _views(found: Sequence[Found], drawn: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
+    """Return id, name and HTML of all that the menu offers; each chart goes to ``drawn`` and is named by its place."""
+    views = []
+    sections = comparison.sections_of([each.result for each in found])
+    if sections:
+        body = "".join(f"<h2>{escape(name)}</h2>{_figures(all_, drawn)}" for name, all_ in sections)
+        views.append(("comparison", "Comparison of all runs", body))
+    names = [_name(each.result) for each in found]
+    for number, (each, name) in enumerate(zip(found, names, strict=True)):
+        name = name if names.count(name) == 1 else f"{name} ({each.path})"
+        views.append((f"run-{number}", name, _run(each.result, name, drawn)))
+    return views
+
+
+def _run(result: dict[str, Any], name: str, drawn: list[dict[str, Any]]) -> str:
+    """Return the HTML about one run."""
+    tiles = "".join(
+        f"<div><dt>{label}</dt><dd>{result[key]:.2f}</dd></div>"
+        for key, label in FIGURES.items()
+        if result.get(key) is not None
+    )
+    cards = "".join(_figure(chart, drawn) for chart in charts.charts_of(result))
+    tasks = "".join(f"<li>{escape(task)}</li>" for task in result["tasks"])
+    costs = [[label, f"{result[key]:,}"] for key, label in COSTS.items() if result.get(key) is not None]
+    costs += [["seconds", f"{result['seconds']:,.1f}"]] if result.get("seconds") is not None else []
+    return (
+        f'<h2>{escape(name)}</h2><dl class="tiles">{tiles}</dl>'
+        f"<details><summary>{len(result['tasks'])} tasks</summary><ol>{tasks}</ol></details>"
+        f'<div class="grid">{cards}<section class="card"><h3>Cost</h3>{_table(Table([], costs))}</section>'
+        f'<section class="card"><h3>Configuration</h3>{_table(Table([], _configuration(result)))}</section>'
+        f'<section class="card"><h3>The command that repeats it</h3>'
+        f"<pre><code>{escape(command_of(result['config'], NEXT_LINE))}</code></pre></section></div>"
+    )
+
+
+def _configuration(result: dict[str, Any]) -> list[list[Any]]:
+    """Return the settings that say something, and what it ran on."""
+    flat: dict[str, Any] = {}
+    for name, value in result["config"].items():
+        flat |= value if isinstance(value, dict) else {name: value}
+    rows = [[name, _word(value)] for name, value in flat.items() if name != "device" and value not in (None, [], False)]
+    rows += [["device", result["device"]]] if result.get("device") else []
+    return rows + [[f"version of {name}", value] for name, value in result.get("versions", {}).items()]
+
+
+def _word(value: Any) -> str:
+    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _figures(all_: Iterable[Chart], drawn: list[dict[str, Any]]) -> str:
+    return f'<div class="grid">{"".join(_figure(chart, drawn) for chart in all_)}</div>'
+
+
+def _figure(chart: Chart, drawn: list[dict[str, Any]]) -> str:
+    """Return a chart's place in the page, its words and its table."""
+    head = f"<h3>{escape(chart.title)}</h3><p>{escape(chart.note)}</p>"
+    if not chart.traces:
+        return f'<section class="card">{head}</section>'
+    drawn.append({"data": chart.traces, "layout": chart.layout, "height": chart.height})
+    place = (
+        f'<div class="chart" role="img" aria-label="{escape(chart.title)}: a chart of the table below it" '
+        f'data-chart="{len(drawn) - 1}" style="height:{chart.height}px"></div>'
+    )
+    table = f"<details><summary>As a table</summary>{_table(chart.table)}</details>" if chart.table else ""
+    return f'<section class="card">{head}{place}{table}</section>'
+
+
+def _table(table: Table) -> str:
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.heads)
+    head = f"<thead><tr>{head}</tr></thead>" if head else ""
+    body = "".join(_row(row, table.digits) for row in table.rows)
+    return f'<div class="scroll" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'
+
+
+def _row(row: Sequence[Any], digits: int) -> str:
+    first, *rest = row
+    cells = "".join(f"<td>{_cell(value, digits)}</td>" for value in rest)
+    return f'<tr><th scope="row">{_cell(first, digits)}</th>{cells}</tr>'
+
+
+def _cell(value: Any, digits: int) -> str:
+    if value is None:
+        return "-"
+    return f"{value:.{digits}f}" if isinstance(value, float) else escape(str(value))

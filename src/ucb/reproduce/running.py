@@ -1,0 +1,112 @@
+"""Runs what is missing and goes on with what was cut; one that fails does not stop the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from ucb import engine
+from ucb.engine import InterruptedRunError, Observer
+from ucb.engine.checkpoint import write_atomically
+from ucb.engine.job import CONFIG, RESULT, device_named
+from ucb.reproduce.plan import Planned
+
+Watching = Callable[[Planned], Observer]
+"""Makes the observer of a run. A process of its own must be able to import it by name."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a run: its result, or a sentence."""
+
+    planned: Planned
+    result: dict[str, Any] | None
+    failure: str = ""
+
+
+def nobody(_: Planned) -> Observer:
+    """Watch nothing."""
+    return Observer()
+
+
+def carry_out(planned: Sequence[Planned], watching: Watching = nobody, jobs: int = 1) -> Iterator[Outcome]:
+    """Do what there is to do, and yield each outcome as it comes.
+
+    On a GPU the seeds of a row learn side by side; on a CPU ``jobs`` processes share the runs.
+    """
+    waiting = [each for each in planned if each.to_do]
+    if not waiting:
+        return
+    if device_named(waiting[0].job.device).type == "cuda":
+        if jobs > 1:
+            raise ValueError("jobs is for a CPU: on a GPU the seeds of a row learn side by side")
+        for _, row in groupby(waiting, key=lambda each: (each.table, each.row)):
+            yield from side_by_side(list(row), watching)
+    elif jobs > 1 and len(waiting) > 1:
+        from ucb.reproduce.processes import in_processes
+
+        yield from in_processes(waiting, watching, jobs)
+    else:
+        for each in waiting:
+            yield one(each, watching)
+
+
+def one(planned: Planned, watching: Watching = nobody) -> Outcome:
+    """Start a run or go on with it, and keep its result. Only an interruption comes out as an error."""
+    try:
+        if (planned.folder / CONFIG).is_file():
+            engine.resume(planned.folder, watching(planned))
+        else:
+            engine.start(planned.job, planned.folder, watching(planned))
+        return kept(planned)
+    except InterruptedRunError:
+        raise
+    except Exception as error:
+        return Outcome(planned, None, sentence(error))
+
+
+def side_by_side(row: Sequence[Planned], watching: Watching = nobody) -> list[Outcome]:
+    """Run the seeds of one row, those together that have not begun."""
+    fresh = [each for each in row if each.state == "missing"]
+    outcomes: dict[Path, Outcome] = {}
+    if len(fresh) > 1:
+        failure = ""
+        try:
+            engine.start_all([(each.job, each.folder, watching(each)) for each in fresh])
+        except InterruptedRunError:
+            for each in fresh:
+                if (each.folder / RESULT).is_file():
+                    kept(each)
+            raise
+        except Exception as error:
+            failure = sentence(error)
+        for each in fresh:
+            if (each.folder / RESULT).is_file():
+                outcomes[each.folder] = kept(each)
+            elif failure:  # the error that came out is the first one's; others have their say when they are tried alone
+                outcomes[each.folder], failure = Outcome(each, None, failure), ""
+    return [outcomes.get(each.folder) or one(each, watching) for each in row]
+
+
+def kept(planned: Planned) -> Outcome:
+    """Copy a run's result to where results are kept."""
+    planned.result.parent.mkdir(parents=True, exist_ok=True)
+    found = (planned.folder / RESULT).read_bytes()
+    write_atomically(planned.result, found)
+    return Outcome(planned, json.loads(found))
+
+
+def sentence(error: Exception) -> str:
+    """Say what went wrong; an error that is no sentence is named."""
+    if isinstance(error, ValueError | TypeError | OSError | RuntimeError):
+        return str(error)
+    return f"{type(error).__name__}: {error}"
+
+
+def log_of(planned: Planned) -> Path:
+    """Return the file that keeps what a run says."""
+    return planned.folder / "log.txt"

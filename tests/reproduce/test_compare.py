@@ -1,0 +1,168 @@
+"""Ours beside the paper's, from made-up result files."""
+
+import csv
+import io
+import json
+import math
+
+import pytest
+
+from tests.reproduce.made_up import keep, row, tiny
+from ucb.reproduce import FORMATS, compared, table_named
+from ucb.reproduce.compare import Measure, is_matched
+
+TWO_SEEDS = math.sqrt(0.5) * 0.2
+
+
+@pytest.fixture
+def table():
+    return tiny(
+        row("vcl", "VCL", more={"note": "trained for an epoch"}),
+        row("imm-mean", "IMM", more={"better_of": "IMM"}),
+        row("imm-mode", "IMM", more={"better_of": "IMM"}),
+        row("hat", "HAT"),
+        row("ucb", "UCB"),
+        row("ucb-ng"),
+        row("si"),
+        {"method": None, "variant": "strange", "paper": "EWC", "obstacle": "nobody knows how"},
+    )
+
+
+@pytest.fixture
+def lines(table, tmp_path):
+    for seed, acc in enumerate((97.0, 97.2)):
+        keep(tmp_path, "tiny", "vcl", seed, acc, -1.0 - seed)
+    keep(tmp_path, "tiny", "imm-mean", 0, 90.0)
+    keep(tmp_path, "tiny", "imm-mode", 0, 95.0)
+    keep(tmp_path, "tiny", "ucb", 0, 99.60)
+    keep(tmp_path, "tiny", "ucb", 2, 99.60, lr=1)
+    keep(tmp_path, "tiny", "ucb-ng", 0, 99.7, bwt=None)
+    return {line.name: line for line in compared(table, tmp_path)}
+
+
+def test_mean_spread_and_difference(lines):
+    vcl = lines["vcl"]
+    assert vcl.acc.value == pytest.approx(97.1)
+    assert vcl.acc.spread == pytest.approx(TWO_SEEDS)
+    assert vcl.bwt.value == -1.5
+    assert (vcl.paper_row, vcl.paper_acc, vcl.paper_bwt) == ("VCL", Measure(98.20, 0.03), Measure(-0.56, 0.03))
+    assert vcl.difference == pytest.approx(-1.1)
+    assert vcl.seeds == (0, 1)
+    assert (vcl.weights, vcl.stored_values) == (954010, 2862030)
+
+
+def test_a_row_that_does_not_match_says_so_with_its_note(lines):
+    assert lines["vcl"].verdict == "not matched"
+    assert lines["vcl"].notes == ("trained for an epoch",)
+    assert lines["ucb"].verdict == "matched"  # 0.03 below, and the paper's spread is 0.03
+
+
+def test_what_is_missing_is_said(lines):
+    assert (lines["hat"].verdict, lines["hat"].acc, lines["hat"].paper_acc.value) == ("not measured", None, 99.59)
+    assert lines["si"].verdict == "not measured"
+    assert (lines["strange"].verdict, lines["strange"].notes) == ("cannot be run", ("nobody knows how",))
+
+
+def test_one_seed_has_no_spread_and_a_row_of_ours_no_verdict(lines):
+    ours = lines["ucb-ng"]
+    assert (ours.acc, ours.bwt, ours.paper_acc, ours.difference, ours.verdict) == (Measure(99.7), None, None, None, "")
+
+
+def test_the_better_one_is_shown_and_names_the_other(lines, table, tmp_path):
+    assert "imm-mean" not in lines
+    assert lines["imm-mode"].acc.value == 95.0
+    assert "imm-mean has 90.00" in lines["imm-mode"].notes[0]
+    (tmp_path / "tables" / "tiny" / "imm-mode-seed0.json").unlink()
+    again = {line.name: line for line in compared(table, tmp_path)}
+    assert again["imm-mean"].acc.value == 90.0
+    assert "imm-mode is not measured yet" in again["imm-mean"].notes[0]
+
+
+def test_seeds_that_differ_in_more_than_the_seed_are_said(lines):
+    assert "the seeds were run with different settings" in lines["ucb"].notes
+    assert lines["vcl"].notes == ("trained for an epoch",)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "matched"),
+    [
+        (Measure(98.0), Measure(99.0), True),
+        (Measure(97.9), Measure(99.0), False),
+        (Measure(98.0, 0.3), Measure(99.0, 0.4), True),  # twice 0.5
+        (Measure(97.9, 0.3), Measure(99.0, 0.4), False),
+        (Measure(98.0, 0.4), Measure(99.0), False),
+        (Measure(98.0), Measure(99.0, 0.4), False),
+        (Measure(99.5, 0.0), Measure(99.0, 0.0), True),
+        (Measure(99.16, 0.0), Measure(99.2, None, 1), True),  # the paper has no second decimal
+        (Measure(99.16, 0.0), Measure(99.2, None, 2), False),
+    ],
+)
+def test_twice_the_combined_spread_or_a_point(ours, theirs, matched):
+    assert is_matched(ours, theirs) is matched
+
+
+def test_a_figure_that_the_paper_contradicts_has_a_note(tmp_path):
+    lines = {line.name: line for line in compared(table_named("permuted-mnist"), tmp_path)}
+    assert lines["vcl-gng-0.1m"].paper_acc == Measure(90.50)
+    assert lines["vcl-gng-0.1m"].notes == ("the paper's ACC is 90.5 in one table and 94.62 in another",)
+    assert lines["vcl-0.1m"].paper_acc == Measure(88.80, 0.23)
+
+
+def test_a_row_reads_the_runs_that_serve_it_too(tmp_path):
+    keep(tmp_path, "2split-mnist", "ucb", 0, 99.1)
+    keep(tmp_path, "2split-mnist", "ucb-p", 0, 98.1)
+    lines = {line.name: line for line in compared(table_named("importance"), tmp_path)}
+    assert lines["ucb-mu-certainty"].acc.value == 99.1
+    assert lines["ucb-p-snr"].acc.value == 98.1
+    assert lines["ucb-rho-certainty"].acc is None
+
+
+def test_text_has_aligned_columns_and_numbered_notes(table, lines):
+    written = FORMATS["text"](table, list(lines.values()))
+    head, *_ = [line for line in written.splitlines() if line.startswith("the paper's row")]
+    (vcl,) = [line for line in written.splitlines() if line.startswith("VCL")]
+    assert vcl.split("  ")[0] == "VCL"
+    assert f"97.10 +- {TWO_SEEDS:.2f}" in vcl
+    assert vcl.endswith("not matched (1)")
+    assert head.index("difference") + len("difference") == vcl.index("-1.10") + len("-1.10")
+    assert "\n(1) trained for an epoch\n" in written
+    assert all(line == line.rstrip() for line in written.splitlines())
+
+
+def test_markdown_has_the_same_number_of_cells_everywhere(table, lines):
+    written = FORMATS["md"](table, list(lines.values()))
+    body = [line for line in written.splitlines() if line.startswith("|")]
+    assert len(body) == len(lines) + 2
+    assert {line.count("|") for line in body} == {10}
+    importance = table_named("importance")
+    bars = FORMATS["md"](importance, compared(importance)).splitlines()
+    assert {line.replace(r"\|", "").count("|") for line in bars if line.startswith("|")} == {10}
+
+
+def test_csv_has_every_number_unrounded(table, lines):
+    rows = {row["row"]: row for row in csv.DictReader(io.StringIO(FORMATS["csv"](table, list(lines.values()))))}
+    assert list(rows) == list(lines)
+    assert float(rows["vcl"]["acc_spread"]) == pytest.approx(TWO_SEEDS, rel=1e-12)
+    assert rows["hat"]["acc"] == ""
+    assert rows["hat"]["paper_acc"] == "99.59"
+    assert rows["ucb-ng"]["bwt"] == ""
+    assert (rows["vcl"]["weights"], rows["vcl"]["stored_values"]) == ("954010", "2862030")
+
+
+def test_latex_has_the_same_number_of_columns_everywhere(table, lines):
+    written = FORMATS["tex"](table, list(lines.values()))
+    rows = [line for line in written.splitlines() if line.endswith(r"\\")]
+    assert len(rows) == len(lines) + 1
+    assert {line.count("&") for line in rows} == {8}
+    assert r"$\pm$" in written
+    assert written.count("{") == written.count("}")
+
+
+def test_json_has_everything(table, lines):
+    found = json.loads(FORMATS["json"](table, list(lines.values())))
+    assert found["table"] == "tiny"
+    rows = {row["name"]: row for row in found["rows"]}
+    assert rows["vcl"]["acc"]["spread"] == pytest.approx(TWO_SEEDS)
+    assert rows["vcl"]["difference"] == pytest.approx(-1.1)
+    assert rows["hat"]["acc"] is None
+    assert rows["vcl"]["verdict"] == "not matched"
