@@ -129,8 +129,9 @@ def norms() -> str:
     for path in sorted((RESULTS / "normalisation").glob("*.json")):
         result = json.loads(path.read_text())
         figures = [f"{result[key]:.2f}" for key in ("acc", "bwt", "learning_acc")]
-        rows.append([f"`{result['method']}`", f"`{result['config']['net_options']['norm']}`", *figures])
-    return table(["method", "norm", "ACC", "BWT", "right after learning"], rows)
+        options = result["config"]["net_options"]
+        rows.append([f"`{result['method']}`", options.get("width", 64), f"`{options['norm']}`", *figures])
+    return table(["method", "width", "norm", "ACC", "BWT", "right after learning"], rows)
 
 
 TABLES = {

@@ -79,6 +79,8 @@ def test_going_on_from_a_checkpoint_equals_never_having_stopped(name, moment, tm
     """The run is cut somewhere and a fresh one goes on from the last checkpoint, which was some steps earlier."""
     whole = small_run(name)
     whole.learn()
+    if moment > whole.at.steps:
+        pytest.skip("the run is over by then")
     cut = small_run(name, tmp_path, observer=StopAt(moment))
     with pytest.raises(KeyboardInterrupt):
         cut.learn()
@@ -146,7 +148,7 @@ class Spoilt(Examples):
         return ((torch.full_like(x, math.nan), y) for x, y in self.inner.batches(*args))
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "conjugate"])  # has no loss, and its own test
 def test_a_loss_that_diverges_stops_the_run_and_the_last_good_state_stays(name, tmp_path):
     *whole, last = tiny_stream().tasks
     stream = Stream("spoilt", (*whole, dataclasses.replace(last, train=Spoilt(last.train))))

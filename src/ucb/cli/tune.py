@@ -35,6 +35,8 @@ def tune_command(
         bool, typer.Option("--all-tasks", help="Let held-out data of all tasks decide, not of the first two.")
     ] = False,
     blur: Annotated[float | None, typer.Option(help="As in `ucb run`: one pass, and no boundaries.")] = None,
+    single_head: Annotated[bool, typer.Option("--single-head", help="As in `ucb run`: the task is hidden.")] = False,
+    net: Annotated[str | None, typer.Option(help="As in `ucb run`.  [default: the benchmark's]")] = None,
     hidden: Annotated[
         list[int] | None, typer.Option(metavar="<int>", help="Units of a hidden layer of the mlp, as in `ucb run`.")
     ] = None,
@@ -49,7 +51,18 @@ def tune_command(
     """
     with answering(out, debug or context.obj):
         options = {"hidden": hidden} if hidden else {}
-        search = Search(benchmark, method, epochs, device, blur, all_tasks, net_options=options, name=name)
+        search = Search(
+            benchmark,
+            method,
+            epochs,
+            device,
+            blur,
+            all_tasks,
+            single_head=single_head,
+            net=net,
+            net_options=options,
+            name=name,
+        )
         space = grid_of(method, prior=prior, instead=_values(grid or []))
         points, record = points_of(space), Record(search, results)
         known = sum(record.find(point) is not None for point in points)

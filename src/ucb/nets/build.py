@@ -10,9 +10,10 @@ from ucb.bayes.checks import nearest
 from ucb.nets.alexnet import alexnet
 from ucb.nets.heads import HeadedNet
 from ucb.nets.mlp import mlp
+from ucb.nets.patches import patches
 from ucb.nets.resnet import resnet18
 
-NETS: dict[str, Callable[..., HeadedNet]] = {"mlp": mlp, "alexnet": alexnet, "resnet18": resnet18}
+NETS: dict[str, Callable[..., HeadedNet]] = {"mlp": mlp, "alexnet": alexnet, "resnet18": resnet18, "patches": patches}
 
 
 def find_net(name: str) -> Callable[..., HeadedNet]:

@@ -38,7 +38,7 @@ class Block(nn.Module):
         return F.relu(self.norm2(self.conv2(y)) + shortcut)
 
 
-def resnet18(input_shape: Sequence[int], head_sizes: Sequence[int], width: int = 64, norm: Norm = "group") -> HeadedNet:
+def resnet18(input_shape: Sequence[int], head_sizes: Sequence[int], width: int = 64, norm: Norm = "batch") -> HeadedNet:
     """Return the net; a ``width`` of 64 gives 11.2M weights in the trunk, 51 gives 7.1M."""
     one_of("norm", norm, get_args(Norm))
     count("width", width)

@@ -24,6 +24,8 @@ class Search:
     blur: float | None = None
     all_tasks: bool = False
     seed: int = 0
+    single_head: bool = False
+    net: str | None = None
     net_options: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     """Under which recipes and trials are kept; None is the benchmark's name."""
@@ -54,7 +56,10 @@ class Record:
     def _is_of_this(self, kept: dict[str, Any]) -> bool:
         """Whether a file's trials learnt as ours do; on which device does not matter."""
         mine = dataclasses.asdict(self.search)
-        return all(kept.get(key, mine[key]) == mine[key] for key in ("epochs", "blur", "seed", "net_options"))
+        return all(
+            kept.get(key, mine[key]) == mine[key]
+            for key in ("epochs", "blur", "seed", "single_head", "net", "net_options")
+        )
 
     def find(self, point: Point) -> Found | None:
         """Return what was found of some settings, if they have been tried."""

@@ -1,0 +1,117 @@
+"""A fixed trunk and an exact Bayesian linear head: what was learnt is a sum over examples, so nothing is forgotten.
+
+The head is recursive Bayesian regression (:mod:`ucb.bayes.conjugate`); with a fixed trunk its answer after the last
+task is that of a head that saw all data at once. It needs no word about tasks, in training or at test time. Analytic
+class-incremental learning (ACIL, Zhuang et al. 2022; RanPAC, McDonnell et al. 2023) rests on the same sums.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from ucb.bayes import checks
+from ucb.bayes.conjugate import ConjugateHead
+from ucb.methods.base import Asked, Settings, TaskData, chosen, method
+from ucb.methods.ordinary import OrdinaryMethod
+from ucb.nets import HeadedNet
+from ucb.nets.patches import PatchFilters
+
+Trunk = Literal["trained", "given"]
+LOOKED_AT = 2000
+"""Images of the first task from which filters are taken."""
+
+
+@dataclass(frozen=True)
+class ConjugateSettings(Settings):
+    """What becomes of the trunk, and how strongly the head's weights are drawn to 0."""
+
+    trunk: Trunk = "trained"
+    """``trained`` on the first task by gradient descent, or as ``given``; after the first task it stays in any case."""
+    ridge: float = chosen(0.1, among=(0.01, 0.1, 1.0, 10.0))
+    """The prior's precision, in units of the noise's."""
+    sharpness: float = 10.0
+    """The factor from scores, which aim at 1 and 0, to logits."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.one_of("trunk", self.trunk, get_args(Trunk))
+        checks.positive("ridge", self.ridge)
+        checks.positive("sharpness", self.sharpness)
+
+
+@method
+class Conjugate(OrdinaryMethod):
+    """All heads are one layer, side by side; an answer uses the outputs that it is asked for."""
+
+    name = "conjugate"
+    summary = "a trunk that stays after the first task, and an exact Bayesian linear head on its features"
+    paper = "Bayesian linear regression; as in ACIL (Zhuang et al. 2022)"
+    memory = "(features + 1)^2 and features + 1 a class, however many tasks"
+    settings_type = ConjugateSettings
+    settings: ConjugateSettings
+
+    def __init__(self, net: HeadedNet, settings: ConjugateSettings, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        heads = [head for head in net.heads if isinstance(head, nn.Linear)]
+        self.sizes = [head.out_features for head in heads]
+        self.head = ConjugateHead(heads[0].in_features, sum(self.sizes), settings.ridge).to(heads[0].weight.device)
+
+    def phases(self) -> tuple[float, ...]:
+        """Train the trunk in the first task, if at all; the head needs no epochs."""
+        assert self.task is not None
+        can_train = any(p.requires_grad for p in self.net.trunk.parameters())
+        return (1.0,) if self.settings.trunk == "trained" and self.task.index == 0 and can_train else ()
+
+    @torch.no_grad()
+    def end_task(self, data: TaskData) -> None:
+        """Let the head learn the task's examples, each once."""
+        assert self.task is not None
+        self.net.eval()
+        if self.task.index == 0:
+            self._look(data)
+        first = self._outputs(self.task.head).start
+        for x, y in data.train():
+            self.head.add(self.net.trunk(x), y + first)
+
+    def _look(self, data: TaskData) -> None:
+        """Let a trunk that takes its filters from images see some."""
+        lookers = [module for module in self.net.trunk.modules() if isinstance(module, PatchFilters)]
+        if not lookers:
+            return
+        seen: list[Tensor] = []
+        for x, _ in data.train():
+            seen.append(x)
+            if sum(len(part) for part in seen) >= LOOKED_AT:
+                break
+        for module in lookers:
+            module.look(torch.cat(seen)[:LOOKED_AT], self.generator)
+
+    def _outputs(self, head: int) -> range:
+        first = sum(self.sizes[:head])
+        return range(first, first + self.sizes[head])
+
+    @torch.no_grad()
+    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+        """Return logits under samples of the head's posterior, or under its mean."""
+        self.net.eval()
+        own = self._outputs(asked.head)
+        scores = self.head.scores(self.net.trunk(x))
+        mean = scores.mean[:, own.start : own.stop].unsqueeze(0)
+        if samples == 0:
+            return self.settings.sharpness * mean
+        spread = (scores.variance[:, None] * self.head.noise()[own.start : own.stop]).sqrt().to(mean.dtype)
+        noise = torch.empty((samples, *mean.shape[1:]), dtype=mean.dtype, device=mean.device)
+        return self.settings.sharpness * (mean + spread * noise.normal_(generator=generator))
+
+    def state_dict(self) -> dict[str, Any]:
+        """Add the head."""
+        return {**super().state_dict(), "head": dict(self.head.state_dict())}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken."""
+        super().load_state_dict(state)
+        self.head.load_state_dict(state["head"])
