@@ -32,7 +32,7 @@ run: $(VENV)/.test-installed ## learn 5-Split MNIST with UCB, about two minutes 
 	$(BIN)/ucb run mnist-5split --method ucb --out runs/mnist-5split-ucb-$$(date +%Y%m%d-%H%M%S)
 
 test: $(VENV)/.test-installed ## the tests, under 10 minutes on 2 cores
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 test-slow: $(VENV)/.test-installed ## the slow tests that need no GPU
 	$(BIN)/python -m pytest -m 'slow and not gpu' || [ $$? -eq 5 ]  # 5: there are none

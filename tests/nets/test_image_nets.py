@@ -91,7 +91,7 @@ def test_each_task_has_its_own_statistics():
     assert not torch.equal(bn.running_mean, first)
 
 
-@pytest.mark.parametrize("name", NETS)
+@pytest.mark.parametrize("name", [name for name in NETS if name != "patches"])  # whose filters are never learnt
 def test_bayesian_twins_come_from_the_conversion(name):
     torch.manual_seed(0)
     small = {"mlp": {"hidden": [12]}, "alexnet": {"dropout": 0.0}, "resnet18": {"width": 4}}[name]

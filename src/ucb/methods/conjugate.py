@@ -75,7 +75,13 @@ class Conjugate(OrdinaryMethod):
             self._look(data)
         first = self._outputs(self.task.head).start
         for x, y in data.train():
-            self.head.add(self.net.trunk(x), y + first)
+            self.head.add(self.features(x), y + first)
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return the trunk's features, normalised as in the first task where each task has normalisation of its own."""
+        with self.net.using(0):
+            found: Tensor = self.net.trunk(x)
+        return found
 
     def _look(self, data: TaskData) -> None:
         """Let a trunk that takes its filters from images see some."""
@@ -99,7 +105,7 @@ class Conjugate(OrdinaryMethod):
         """Return logits under samples of the head's posterior, or under its mean."""
         self.net.eval()
         own = self._outputs(asked.head)
-        scores = self.head.scores(self.net.trunk(x))
+        scores = self.head.scores(self.features(x))
         mean = scores.mean[:, own.start : own.stop].unsqueeze(0)
         if samples == 0:
             return self.settings.sharpness * mean
