@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -158,6 +159,19 @@ def test_ctrl_c_saves_and_resume_gives_the_result_of_a_whole_run(done, tmp_path)
     answer = ucb("resume", folder)
     assert answer.exit_code == 0, answer.output
     assert figures(folder) == figures(done[0])
+
+
+def test_ctrl_c_among_several_seeds_names_the_run_to_go_on_with(tmp_path):
+    words = ["run", "mnist-5split", "--epochs", "3", "--hidden", "16", "--seeds", "3,4", "--out", tmp_path / "both"]
+    with launched(*words) as process:
+        for line in process.stdout:
+            if "seed 3: task 1 epoch 1" in line:
+                process.send_signal(signal.SIGINT)
+                break
+        _, err = process.communicate(timeout=120)
+    assert process.returncode == 130
+    assert "the state is saved" in err
+    assert err.endswith(f"go on with: ucb resume {tmp_path / 'both' / 'seed3'}\n")
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(done, tmp_path):

@@ -136,7 +136,7 @@ def run_command(
         options = {"epochs": epochs, "samples": samples, "hidden": hidden, "final_only": final_only or None}
         job = job_from(order, options, set_ or [])
         if seeds is not None:
-            _run_seeds(job, seeds_in(seeds), out)
+            _run_seeds(job, seeds_in(seeds), out, debug or context.obj)
             return
         with _watching(job, folder) as observer:
             result = engine.start(job, folder, observer)
@@ -144,17 +144,18 @@ def run_command(
         leave_report(folder, [folder])
 
 
-def _run_seeds(job: Job, seeds: list[int], out: Path | None) -> None:
+def _run_seeds(job: Job, seeds: list[int], out: Path | None, debug: bool) -> None:
     """Run a job under several seeds, each in a folder of its own."""
     orders = []
     for seed in seeds:
         folder = out / f"seed{seed}" if out else Path("runs") / f"{job.benchmark}-{job.method}-seed{seed}"
         orders.append((replace(job, seed=seed), folder, Lines(console, folder / LOG, f"seed {seed}: ")))
-    results = engine.start_all(orders)
-    for result, (_, folder, _) in zip(results, orders, strict=True):
+    folders = [folder for _, folder, _ in orders]
+    with answering(folders[0], debug, *folders[1:]):
+        results = engine.start_all(orders)
+    for result, folder in zip(results, folders, strict=True):
         show_result(result, folder)
     show_spread(results)
-    folders = [folder for _, folder, _ in orders]
     for home, runs in [(out, folders)] if out else [(folder, [folder]) for folder in folders]:
         leave_report(home, runs)
 

@@ -15,19 +15,19 @@ import typer
 from rich.console import Console
 
 from ucb.engine import InterruptedRunError
-from ucb.engine.job import CONFIG
+from ucb.engine.job import CONFIG, RESULT
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 errors = Console(stderr=True)
 
 
 @contextmanager
-def answering(folder: Path, debug: bool) -> Iterator[None]:
-    """Do what is inside; if it cannot be done, say why in one sentence, and exit."""
+def answering(folder: Path, debug: bool, *others: Path) -> Iterator[None]:
+    """Do what is inside; if it cannot be done, say why in one sentence, and exit. Runs may be in ``others`` too."""
     try:
         yield
     except (InterruptedRunError, KeyboardInterrupt) as stop:
-        _say(interruption(stop, folder))
+        _say(interruption(stop, folder, *others))
         raise typer.Exit(INTERRUPTED) from None
     except typer.Exit:
         raise
@@ -38,12 +38,14 @@ def answering(folder: Path, debug: bool) -> Iterator[None]:
         raise typer.Exit(exit_code(error)) from None
 
 
-def interruption(stop: BaseException, folder: Path) -> str:
-    """Say where the run was interrupted, and how to go on."""
-    if not (folder / CONFIG).is_file():
+def interruption(stop: BaseException, *folders: Path) -> str:
+    """Say where the run was interrupted, and how to go on with all that were begun."""
+    begun = [folder for folder in folders if (folder / CONFIG).is_file()]
+    cut = [folder for folder in begun if not (folder / RESULT).is_file()] or begun
+    if not cut:
         return "interrupted before the run began: nothing was saved"
     where = f": {stop}; the state is saved" if isinstance(stop, InterruptedRunError) else ""
-    return f"interrupted{where}\n{how_to_resume(folder)}"
+    return "\n".join([f"interrupted{where}", *map(how_to_resume, cut)])
 
 
 def sentence(error: Exception, folder: Path) -> str:
