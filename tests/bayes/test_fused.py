@@ -1,27 +1,17 @@
 """The fused kernels against PyTorch and autograd: on a GPU where there is one, else in Triton's interpreter."""
 
-import os
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
+from tests.bayes.triton_tests import DEVICE, MARKS, ON_GPU
+from ucb.bayes import ScaleMixture, gaussians, to_bayesian
+from ucb.bayes.kernels import fused, launch, reference
+from ucb.bayes.posterior import inverse_softplus
+from ucb.optim import UCB, UCBNG, param_groups
 
-triton = pytest.importorskip("triton")
-if not ON_GPU and isinstance(triton.language.randn4x, triton.runtime.JITFunction):
-    pytest.skip("Triton was imported before its interpreter was asked for", allow_module_level=True)
-
-from ucb.bayes import ScaleMixture, gaussians, to_bayesian  # noqa: E402
-from ucb.bayes.kernels import classes, fused, launch, reference  # noqa: E402
-from ucb.bayes.posterior import inverse_softplus  # noqa: E402
-from ucb.optim import UCB, UCBNG, param_groups  # noqa: E402
-
-pytestmark = [pytest.mark.gpu] if ON_GPU else []
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+pytestmark = MARKS
 SHAPES = [(3, 5, 2), (512,), (41, 17)]  # less than a block, one block, one and a bit
 SAMPLES = [1, 2, 4, 5, 10]
 CASES = [(shape, samples, shape == SHAPES[-1] and samples != 4) for shape in SHAPES for samples in SAMPLES]
@@ -424,34 +414,3 @@ def test_an_empty_tensor_is_no_work():
     sums = fused.gradients(nothing, nothing, None, seed(), 0, None, 1, KBC, 1.0, 1.0, nothing, nothing, False).sum(0)
     assert sums.tolist() == [0, 0]
     assert launch.blocks(launch.BLOCK + 1) == 2
-
-
-# --- classes
-
-
-@pytest.mark.parametrize(("rows", "count"), [(1, 2), (64, 10), (37, 100), (5, 1000)])
-def test_the_nll_of_classes_and_its_gradient_are_those_of_pytorch(rows, count, monkeypatch):
-    monkeypatch.setattr(classes, "serves", lambda *_: True)
-    logits = (5 * normal(rows, count)).requires_grad_()
-    target = torch.randint(count, (rows,), device=DEVICE)
-    found = classes.cross_entropy(logits, target)
-    (grad,) = torch.autograd.grad(3 * found, logits)
-    exact = logits.detach().double().requires_grad_()
-    expected = F.cross_entropy(exact, target)
-    close(found, expected)
-    close(grad, torch.autograd.grad(3 * expected, exact)[0])
-    assert type(found.grad_fn).__name__ == "_CrossEntropyBackward"
-
-
-def test_the_nll_of_extreme_logits_is_finite(monkeypatch):
-    monkeypatch.setattr(classes, "serves", lambda *_: True)
-    logits = torch.tensor([[1e4, -1e4, 0.0], [-1e4, -1e4, -1e4]], device=DEVICE)
-    target = torch.tensor([1, 2], device=DEVICE)
-    close(classes.cross_entropy(logits, target), F.cross_entropy(logits.double(), target))
-
-
-def test_rows_that_do_not_fit_a_program_are_left_to_pytorch(monkeypatch):
-    monkeypatch.setattr(classes, "serves", lambda *_: True)
-    logits = normal(2, classes.MOST_CLASSES + 1).requires_grad_()
-    found = classes.cross_entropy(logits, torch.zeros(2, dtype=torch.long, device=DEVICE))
-    assert type(found.grad_fn).__name__ != "_CrossEntropyBackward"

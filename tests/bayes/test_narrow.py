@@ -1,27 +1,17 @@
 """The narrow linear layer against PyTorch and autograd: on a GPU where there is one, else in Triton's interpreter."""
 
-import os
-
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-ON_GPU = torch.cuda.is_available()
-if not ON_GPU:
-    os.environ["TRITON_INTERPRET"] = "1"  # Triton reads it when it is imported
+from tests.bayes.triton_tests import DEVICE, MARKS, ON_GPU
+from ucb.bayes import to_bayesian
+from ucb.bayes.kernels import fused, narrow
+from ucb.bayes.passes import Pass, active
+from ucb.bayes.posterior import Gaussian
 
-triton = pytest.importorskip("triton")
-if not ON_GPU and isinstance(triton.language.randn4x, triton.runtime.JITFunction):
-    pytest.skip("Triton was imported before its interpreter was asked for", allow_module_level=True)
-
-from ucb.bayes import to_bayesian  # noqa: E402
-from ucb.bayes.kernels import fused, narrow  # noqa: E402
-from ucb.bayes.passes import Pass, active  # noqa: E402
-from ucb.bayes.posterior import Gaussian  # noqa: E402
-
-pytestmark = [pytest.mark.gpu] if ON_GPU else []
-DEVICE = torch.device("cuda" if ON_GPU else "cpu")
+pytestmark = MARKS
 SALT = 3
 SIZES = [
     (1, 1, 1),  # rows, inputs, outputs

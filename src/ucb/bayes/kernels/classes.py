@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import BLOCK, serves, start
+from ucb.bayes.kernels.launch import BLOCK, WARPS, module_of, serves, start
 
 MOST_CLASSES = 1024
 """A row must fit into one program."""
@@ -22,9 +22,9 @@ class _CrossEntropy(torch.autograd.Function):
         losses, grad = logits.new_empty(rows), torch.empty_like(logits)
         width = 1 << (classes - 1).bit_length()
         block = max(1, BLOCK // width)
-        start(
-            "cross_entropy_kernel", -(-rows // block), block, logits, target, losses, grad, rows, classes, width=width
-        )
+        grid, sizes = (-(-rows // block),), {"width": width, "block": block, "num_warps": WARPS}
+        source = module_of("triton_source")
+        start(source, "cross_entropy_kernel", grid, logits, target, losses, grad, rows, classes, **sizes)
         ctx.save_for_backward(grad)
         return losses.sum()
 

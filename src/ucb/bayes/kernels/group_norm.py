@@ -6,14 +6,12 @@ the device, so a CUDA graph can record it, once the kernels have run before.
 
 from __future__ import annotations
 
-import functools
-import importlib
 from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import MOST, available
+from ucb.bayes.kernels.launch import MOST, available, module_of, start
 
 TILE = 8192
 """Most elements that a program holds at a time. A group that fits is read once."""
@@ -33,25 +31,18 @@ class _Shape(NamedTuple):
 
     def start(self, kernel: str, *args: Tensor | float | None) -> None:
         """Start ``kernel`` on the device of the first argument."""
-        first = args[0]
-        assert isinstance(first, Tensor)
         per_group = self.channels // self.groups
         width = _power_of_two(per_group)
         block = min(_power_of_two(self.pixels), max(1, TILE // width))
         constants = {"per_group": per_group, "width": width, "whole": self.pixels <= block, "block": block}
         warps = max(1, block * width // PER_WARP)
-        with torch.cuda.device_of(first):
-            getattr(_source(), kernel)[(self.rows * self.groups,)](*args, **constants, num_warps=warps)
+        source, grid = module_of("group_norm_source"), (self.rows * self.groups,)
+        start(source, kernel, grid, *args, **constants, num_warps=warps)
 
 
 def _power_of_two(n: int) -> int:
     """Return the smallest power of two that is not below n."""
     return 1 << (n - 1).bit_length()
-
-
-@functools.cache
-def _source() -> Any:
-    return importlib.import_module("ucb.bayes.kernels.group_norm_source")
 
 
 def serves(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -> bool:

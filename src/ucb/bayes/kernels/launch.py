@@ -57,22 +57,29 @@ def _missing() -> str | None:
 
 
 @functools.cache
+def module_of(name: str) -> Any:
+    """Return a module of Triton code, imported when it is first needed: Triton takes its time."""
+    return importlib.import_module(f"ucb.bayes.kernels.{name}")
+
+
 def _source() -> Any:
-    return importlib.import_module("ucb.bayes.kernels.triton_source")
+    return module_of("triton_source")
 
 
 def launch(kernel: str, n: int, *args: Tensor | float | None, **constants: int | bool) -> None:
     """Start ``kernel`` for n elements on the device of the first argument."""
     if n > 0:
-        start(kernel, blocks(n), BLOCK, *args, **constants)
+        start(_source(), kernel, (blocks(n),), *args, **constants, block=BLOCK, num_warps=WARPS)
 
 
-def start(kernel: str, programs: int, block: int, *args: Tensor | float | None, **constants: int | bool) -> None:
-    """Start so many programs of ``kernel`` on the device of the first argument."""
+def start(
+    source: Any, kernel: str, grid: tuple[int, ...], *args: Tensor | float | None, **constants: int | bool | str
+) -> None:
+    """Start a grid of programs of a module's ``kernel`` on the device of the first argument."""
     first = args[0]
     assert isinstance(first, Tensor)
     with torch.cuda.device_of(first):
-        getattr(_source(), kernel)[(programs,)](*args, **constants, block=block, num_warps=WARPS)
+        getattr(source, kernel)[grid](*args, **constants)
 
 
 def blocks(n: int) -> int:

@@ -7,14 +7,12 @@ instead of the variance: it has the same size, and backward then needs no noise.
 
 from __future__ import annotations
 
-import functools
-import importlib
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import BLOCK, WARPS, blocks, mask_of, serves, size_of
+from ucb.bayes.kernels.launch import BLOCK, WARPS, blocks, mask_of, module_of, serves, size_of, start
 from ucb.bayes.kernels.noise import check_noise
 from ucb.bayes.posterior import Gaussian
 
@@ -169,14 +167,5 @@ def _tile(outputs: int) -> dict[str, Any]:
     return {"width": width, "block": TILE // width, "precision": "ieee" if exact else "tf32"}
 
 
-@functools.cache
-def _source() -> Any:
-    return importlib.import_module("ucb.bayes.kernels.narrow_source")
-
-
 def _start(kernel: str, grid: tuple[int, ...], warps: int, *args: Tensor | float | None, **sizes: int | str) -> None:
-    """Start a grid of programs on the device of the first argument."""
-    first = args[0]
-    assert isinstance(first, Tensor)
-    with torch.cuda.device_of(first):
-        getattr(_source(), kernel)[grid](*args, **sizes, num_warps=warps, num_stages=STAGES)
+    start(module_of("narrow_source"), kernel, grid, *args, **sizes, num_warps=warps, num_stages=STAGES)
