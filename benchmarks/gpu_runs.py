@@ -2,7 +2,8 @@
 
     python benchmarks/gpu_runs.py [--repeats 3] [--tasks 100] [-o results/bench/runs-gpu.json]
 
-The first run of each kind warms up (kernels are compiled, data goes to the GPU) and does not count.
+A short run of each kind warms up (kernels are compiled, data goes to the GPU) and does not count. The precisions are
+compared by what three seeds of UCB with whole weight samples know at the end.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 
 from ucb.engine import Epoch, Job, Observer, Run, Training
+from ucb.engine.precision import Precision
 from ucb.engine.recipes import recipe_for
 from ucb.engine.report import device_name, versions
 from ucb.engine.run import Schedule
@@ -35,10 +37,12 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
-def run_of(kind: str, seed: int, device: str, epochs: int, tasks: int | None = None) -> Run:
+def run_of(
+    kind: str, seed: int, device: str, epochs: int, tasks: int | None = None, precision: Precision = "tf32"
+) -> Run:
     method, extra = KINDS[kind]
     settings = recipe_for("mnist-5split", method).settings | extra
-    training = {"epochs": epochs}
+    training = {"epochs": epochs, "precision": precision}
     return Job("mnist-5split", method, seed, tasks, training=training, settings=settings, device=device).run()
 
 
@@ -52,20 +56,32 @@ def timed(work: Callable[[], object]) -> float:
 def seeds(kind: str, device: str, epochs: int, repeats: int, tasks: int | None) -> dict[str, Any]:
     """Time three seeds in a row and side by side, taking turns; their figures must be the same."""
     in_a_row, together, alone = [], [], []
-    for repeat in range(repeats + 1):
+    run_of(kind, 0, device, 1, 2).learn()
+    for _ in range(repeats):
         first = [run_of(kind, seed, device, epochs, tasks) for seed in range(3)]
         took = [timed(run.learn) for run in first]
         second = [run_of(kind, seed, device, epochs, tasks) for seed in range(3)]
         at_once = timed(lambda runs=second: each_side_by_side(runs, Run.learn))  # type: ignore[misc]
         for one, other in zip(first, second, strict=True):
             assert one.matrix.after == other.matrix.after, "a run side by side with others came out differently"
-        if repeat:
-            alone += took
-            in_a_row.append(sum(took))
-            together.append(at_once)
+        alone += took
+        in_a_row.append(sum(took))
+        together.append(at_once)
     ratio = statistics.median(together) / statistics.median(in_a_row)
     print(f"{kind:8} one run {statistics.median(alone):.2f} s, three side by side / in a row {ratio:.2f}", flush=True)
     return {"one": alone, "in a row": in_a_row, "side by side": together, "ratio": ratio}
+
+
+def precisions(device: str, epochs: int, tasks: int | None) -> dict[str, Any]:
+    """Return ACC and BWT of three seeds under each precision."""
+    found: dict[str, Any] = {}
+    for precision in get_args(Precision):
+        runs = [run_of("weights", seed, device, epochs, tasks, precision) for seed in range(3)]
+        seconds = timed(lambda runs=runs: each_side_by_side(runs, Run.learn))  # type: ignore[misc]
+        accs, bwts = [run.matrix.acc for run in runs], [run.matrix.bwt for run in runs]
+        found[precision] = {"acc": accs, "bwt": bwts, "seconds side by side": seconds}
+        print(f"{precision:8} ACC {statistics.mean(accs):.3f}, BWT {statistics.mean(bwts):.3f}, {seconds:.1f} s")
+    return found
 
 
 class Watch(Observer):
@@ -124,6 +140,7 @@ def main() -> None:
     found["5-Split MNIST"] = {
         kind: seeds(kind, args.device, args.epochs, args.repeats, args.split_tasks) for kind in args.kinds
     }
+    found["precision"] = precisions(args.device, args.epochs, args.split_tasks)
     if args.tasks:
         found["many tasks"] = many_tasks(args.tasks, args.device, args.task_epochs)
     if args.out:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ucb.engine import checkpoint
-from ucb.engine.state import flatten, unflatten
+from ucb.engine.state import brought_to, flatten, unflatten
 
 STATE = {
     "weights": {"a.b": torch.randn(3, 2), "half": torch.randn(2).half(), "bits": torch.tensor([True, False])},
@@ -36,6 +36,16 @@ def test_flattening_is_undone_exactly():
     same(unflatten(*flatten(STATE)), STATE)
     back = unflatten(*flatten({"nan": math.nan}))
     assert math.isnan(back["nan"])
+
+
+def test_a_state_goes_to_a_device_and_a_generator_stays():
+    state = {"net": {"w": torch.ones(2)}, "kept": [(torch.ones(1), 3)], "generator": torch.zeros(4), "task": None}
+    found = brought_to(torch.device("meta"), state)
+    assert found["net"]["w"].is_meta
+    assert found["kept"][0][0].is_meta
+    assert found["kept"][0][1] == 3
+    assert found["generator"] is state["generator"]
+    assert not state["net"]["w"].is_meta
 
 
 def test_what_is_no_state_is_named():

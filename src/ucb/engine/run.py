@@ -26,6 +26,7 @@ from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.engine.precision import Precision, multiplying_in
 from ucb.engine.sigma import Movement, sigma_movement
+from ucb.engine.state import brought_to
 from ucb.engine.steps import Steps
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
@@ -158,8 +159,8 @@ class Run:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to where the state was taken, if it is this run's."""
         refuse_other(state["identity"], self.identity)
-        self.method.load_state_dict(state["method"])
-        self.best = state["best"]
+        self.method.load_state_dict(brought_to(self.device, state["method"]))
+        self.best = brought_to(self.device, state["best"])
         self.at = Progress(**state["progress"])
         torch.set_rng_state(state["rng"])
         if state["rng on the GPU"] is not None and self.device.type == "cuda":

@@ -37,6 +37,17 @@ def unflatten(tree: State, tensors: dict[str, Tensor]) -> State:
     return {(key if is_word else int(key)): unflatten(v, tensors) for key, is_word, v in value}
 
 
+def brought_to(device: torch.device, state: State) -> State:
+    """Return a method's state with its tensors on a device, but for that of a generator, which is kept on the CPU."""
+    if isinstance(state, Tensor):
+        return state.to(device)
+    if isinstance(state, dict):
+        return {k: v if k == "generator" else brought_to(device, v) for k, v in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(brought_to(device, value) for value in state)
+    return state
+
+
 def _to_json(state: State, name: str, tensors: dict[str, Tensor]) -> State:
     if isinstance(state, Tensor):
         tensors[name] = state.detach()

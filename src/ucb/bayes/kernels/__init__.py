@@ -68,7 +68,7 @@ def add_mixture_score(w: Tensor, grad: Tensor, k: float, b: float, c: float, fac
         return w.new_tensor(sum(parts))
     # Below -60, or where c * sigmoid() is nothing beside k, subnormal numbers would only make the work slow.
     smallest = min(-60.0, math.log(1e-9 * k / c)) if c < 0 else -60.0
-    totals, odds_at_0 = [], w.new_tensor(b)
+    totals, odds_at_0 = [], w.new_full((), b)  # filled there: a recorded CUDA graph may copy nothing
     for piece, out in _pieces(w, grad):
         odds = torch.addcmul(odds_at_0, piece, piece, value=c).clamp_min_(smallest)
         # softplus(x) = -log sigmoid(-x) takes half the time, where sigmoid() does not underflow

@@ -35,11 +35,6 @@ def status() -> str:
     return f"PyTorch ({missing})" if missing else f"fused by Triton {importlib.import_module('triton').__version__}"
 
 
-def new_ones_serve() -> bool:
-    """Say whether kernels may serve that have not been run and timed on a GPU yet: with UCB_KERNELS=new only."""
-    return os.environ.get("UCB_KERNELS") == "new"
-
-
 def _is_switched_off() -> bool:
     return os.environ.get("UCB_KERNELS", "on") == "off"
 

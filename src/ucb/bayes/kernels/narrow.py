@@ -12,7 +12,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import BLOCK, WARPS, blocks, mask_of, module_of, new_ones_serve, serves, size_of, start
+from ucb.bayes.kernels.launch import BLOCK, WARPS, blocks, mask_of, module_of, serves, size_of, start
 from ucb.bayes.kernels.noise import check_noise
 from ucb.bayes.posterior import Gaussian
 
@@ -44,13 +44,7 @@ STAGES = 4
 def is_served(x: Tensor, weight: Gaussian, bias: Gaussian | None) -> bool:
     """Say whether ``narrow_linear`` can work on this input and these weights, and is meant for their sizes."""
     outputs, inputs = weight.mu.shape
-    if (
-        not new_ones_serve()
-        or x.dim() != 2
-        or x.numel() == 0
-        or not 0 < outputs <= MOST_OUTPUTS
-        or inputs > MOST_INPUTS
-    ):
+    if x.dim() != 2 or x.numel() == 0 or not 0 < outputs <= MOST_OUTPUTS or inputs > MOST_INPUTS:
         return False
     return serves(x, weight.mu, weight.rho, *(() if bias is None else (bias.mu, bias.rho)))
 

@@ -4,22 +4,84 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from ucb.datasets.arrays import Images
 from ucb.datasets.extras import extra
 
-ENDINGS = {".png", ".jpg", ".jpeg", ".ppm", ".bmp", ".webp", ".gif"}
-FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "GIF")
+ENDINGS = {
+    *(".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".avif", ".jp2"),
+    *(".ppm", ".pgm", ".pbm", ".pnm"),
+}
+FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "GIF", "TIFF", "AVIF", "JPEG2000")
+"""Formats whose decoders only decode: EPS, for one, starts another program."""
 MOST_PIXELS = 1 << 26
+ORIENTATION = 0x0112
+TURNS = {
+    2: "FLIP_LEFT_RIGHT",
+    3: "ROTATE_180",
+    4: "FLIP_TOP_BOTTOM",
+    5: "TRANSPOSE",
+    6: "ROTATE_270",
+    7: "TRANSVERSE",
+    8: "ROTATE_90",
+}
+"""What sets an image upright, by the orientation that EXIF gives it."""
+
+
+class UnreadableImageError(ValueError):
+    """An image that cannot be read; its text says why."""
 
 
 def is_image(name: str) -> bool:
     """Whether a file looks like an image by its name; hidden files are not meant."""
     path = PurePosixPath(name)
     return path.suffix.lower() in ENDINGS and not path.name.startswith(".")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep back what Pillow thinks of odd metadata. Python's filters are shared by all threads: enter it in one only."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def upright(file: BinaryIO, least: int | None = None) -> Any:
+    """Return an image of Pillow, in the mode of its file, turned as its EXIF data say; of an animation the first frame.
+
+    With ``least``, a JPEG much larger than that many pixels on each side may come smaller, which is quicker. What goes
+    wrong is an UnreadableImageError.
+    """
+    library = extra("PIL.Image", "Pillow", "reading images")
+    library.init()
+    try:
+        image = library.open(file, formats=[name for name in FORMATS if name in library.OPEN])
+        pixels = image.width * image.height
+        if pixels > MOST_PIXELS:
+            raise UnreadableImageError(f"it has {pixels:,} pixels, more than {MOST_PIXELS:,}")
+        if least is not None:
+            image.draft(None, (least, least))
+        image.load()
+    except UnreadableImageError:
+        raise
+    except library.DecompressionBombError:
+        raise UnreadableImageError(f"it has more than {MOST_PIXELS:,} pixels") from None
+    except library.UnidentifiedImageError:
+        raise UnreadableImageError("it is no image of a known format") from None
+    except Exception as error:  # of a damaged image Pillow may say anything
+        reason = "it is truncated" if "truncated" in str(error) else "it is damaged"
+        raise UnreadableImageError(reason) from None
+    try:
+        turn = TURNS.get(image.getexif().get(ORIENTATION))
+    except Exception:  # the pixels are whole, whatever is wrong with the words about them
+        turn = None
+    return image if turn is None else image.transpose(library.Transpose[turn])
 
 
 def decoded(content: bytes, shape: tuple[int, ...], enlarged: float = 1.0) -> Images | None:
@@ -29,13 +91,8 @@ def decoded(content: bytes, shape: tuple[int, ...], enlarged: float = 1.0) -> Im
     """
     library = extra("PIL.Image", "Pillow", "reading images")
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what Pillow thinks of odd metadata
-            with library.open(io.BytesIO(content), formats=FORMATS) as opened:
-                if opened.width * opened.height > MOST_PIXELS:
-                    return None
-                upright = extra("PIL.ImageOps", "Pillow", "reading images").exif_transpose(opened)
-                image = upright.convert("RGB" if len(shape) == 3 else "L")
+        with quiet():
+            image = upright(io.BytesIO(content)).convert("RGB" if len(shape) == 3 else "L")
     except Exception:  # of a damaged image Pillow may say anything
         return None
     box = (_middle(image.width, enlarged), _middle(image.height, enlarged))
