@@ -79,6 +79,24 @@ def test_output_and_gradients_are_those_of_pytorch(shape, tile, monkeypatch):
 
 
 @pytest.mark.parametrize("tile", TILES)
+def test_bfloat16_in_gives_bfloat16_out_and_all_sums_in_single_precision(tile, monkeypatch):
+    monkeypatch.setattr(kernels, "TILE", tile)
+    x, scaling = pixels(4, 32, 3, 5).bfloat16(), scales(2, 32)
+    factors = torch.randn(x.shape, device=DEVICE).bfloat16()
+    found = []
+    for normalise, dtypes in (group_norm, (torch.bfloat16, torch.float32)), (expected, (torch.float64,) * 2):
+        given = [t.to(dtypes[i > 0]).requires_grad_() for i, t in enumerate((x, *scaling))]
+        y = normalise(given[0], 2, EPS, *given[1:])
+        found.append([y.detach(), *torch.autograd.grad(y, given, factors.to(y.dtype))])
+    (y, by_x, by_weight, by_bias), wanted = found
+    assert y.dtype == by_x.dtype == torch.bfloat16
+    assert by_weight.dtype == by_bias.dtype == torch.float32
+    for a, b in zip(found[0], wanted, strict=True):
+        # The interpreter cuts what bfloat16 has no digits for, where a GPU rounds.
+        close(a, b, *[2**-7 if a.dtype == torch.bfloat16 else 1e-4] * 2)
+
+
+@pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(("has_weight", "has_bias"), [(False, False), (True, False), (False, True)])
 def test_weight_and_bias_may_be_absent(has_weight, has_bias, tile, monkeypatch):
     monkeypatch.setattr(kernels, "TILE", tile)

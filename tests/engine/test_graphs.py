@@ -94,7 +94,7 @@ def test_a_captured_run_gives_the_same_figures(name):
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", [name for name in METHODS if name != "conjugate"])  # its second task takes no steps
 def test_a_captured_run_that_was_cut_goes_on_to_the_same_figures(name, tmp_path):
     whole = small_run(name, device="cuda", epochs=3)
     whole.learn()

@@ -60,6 +60,11 @@ class ConjugateHead(nn.Module):
             self.counts = torch.cat([self.counts, self.counts.new_zeros(more)])
             self._weights = None
 
+    def set_ridge(self, ridge: float) -> None:
+        """Change how strongly the weights are drawn to 0; the sums know nothing of it."""
+        self.ridge = positive("ridge", ridge)
+        self._factor = self._weights = None
+
     @property
     def factor(self) -> Tensor:
         """The Cholesky factor of A."""

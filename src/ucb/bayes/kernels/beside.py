@@ -34,4 +34,6 @@ def beside(work: Callable[[], Tensor], *inputs: Tensor) -> Callable[[], Tensor]:
 
 @cache
 def _side_of(main: torch.cuda.Stream) -> torch.cuda.Stream:
-    return torch.cuda.Stream(main.device)
+    # PyTorch lends the same 32 streams in turn, and while one run captures a graph no other may work on its streams.
+    # Those of high priority are 32 others, which nobody else asks for.
+    return torch.cuda.Stream(main.device, priority=-1)

@@ -20,6 +20,9 @@ PER_WARP = 1024
 """Elements of one warp. With fewer, addresses take so many registers that less of x fits a multiprocessor at a time."""
 
 
+PRECISIONS = (torch.float32, torch.bfloat16)
+
+
 class _Shape(NamedTuple):
     """How programs divide the work: one of them for each group of each row."""
 
@@ -53,8 +56,9 @@ def serves(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -
 def _misfit(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -> str | None:
     """Return what the kernels cannot do with these tensors, or None."""
     by_pixel = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last)
-    if x.dtype != torch.float32 or not by_pixel or x.numel() == 0:
-        return f"x must be float32 [rows, channels, height, width], channels_last, not {x.dtype} {tuple(x.shape)}"
+    if x.dtype not in PRECISIONS or not by_pixel or x.numel() == 0:
+        found = f"{x.dtype} {tuple(x.shape)}"
+        return f"x must be float32 or bfloat16 [rows, channels, height, width], channels_last, not {found}"
     rows, channels = x.shape[:2]
     if groups < 1 or channels % groups or _power_of_two(channels // groups) > TILE:
         return f"{channels} channels do not make {groups} groups of at most {TILE}"
@@ -62,7 +66,7 @@ def _misfit(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) 
         return f"{tuple(x.shape)} is more than one kernel can number"
     given = [t for t in (weight, bias) if t is not None]
     for t in given:
-        fits = t.dim() == 2 and t.shape[1] == channels and t.shape == given[0].shape and t.dtype == x.dtype
+        fits = t.dim() == 2 and t.shape[1] == channels and t.shape == given[0].shape and t.dtype == torch.float32
         if not fits or not t.is_contiguous() or t.device != x.device or len(t) == 0 or rows % len(t):
             return f"{rows} rows of {channels} channels cannot use {t.dtype} {tuple(t.shape)} on {t.device}"
     return None
@@ -76,7 +80,7 @@ class _GroupNorm(torch.autograd.Function):
         rows, channels, height, width = x.shape
         shape = _Shape(rows, channels, height * width, groups, 1 if given is None else len(given))
         y = torch.empty_like(x, memory_format=torch.channels_last)
-        means, rstds = x.new_empty(2, rows, groups).unbind()
+        means, rstds = x.new_empty(2, rows, groups, dtype=torch.float32).unbind()
         numbers = (shape.pixels, groups, shape.samples, float(eps))
         shape.start("group_norm_kernel", x, weight, bias, y, means, rstds, *numbers)
         ctx.save_for_backward(x, weight, means, rstds)
@@ -91,7 +95,7 @@ class _GroupNorm(torch.autograd.Function):
         shape: _Shape = ctx.shape
         by_x = torch.empty_like(x, memory_format=torch.channels_last)
         _, wants_weight, wants_bias, *_ = ctx.needs_input_grad
-        by_row = x.new_empty(2, shape.rows, shape.channels) if wants_weight or wants_bias else None
+        by_row = means.new_empty(2, shape.rows, shape.channels) if wants_weight or wants_bias else None
         shares = (None, None) if by_row is None else by_row.unbind()
         grad = grad.contiguous(memory_format=torch.channels_last)
         numbers = (shape.pixels, shape.groups, shape.samples)
@@ -105,7 +109,7 @@ class _GroupNorm(torch.autograd.Function):
 def group_norm(x: Tensor, groups: int, eps: float, weight: Tensor | None = None, bias: Tensor | None = None) -> Tensor:
     """Normalise each row's channels in groups; row r is scaled and shifted by r % S of ``weight`` and ``bias`` [S, C].
 
-    ``x`` [rows, C, H, W] is channels_last and float32, and so is the result.
+    ``x`` [rows, C, H, W] is channels_last, in one of ``PRECISIONS``, and so is the result; all sums are in float32.
     """
     misfit = _misfit(x, groups, weight, bias)
     if misfit is not None:

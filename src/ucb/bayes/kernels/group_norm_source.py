@@ -30,7 +30,7 @@ def tile(begin, pixels, channels, column, is_column, block: tl.constexpr):
 @triton.jit
 def distances(x, at, inside, origin):
     """Return x - origin, and 0 outside."""
-    return tl.where(inside, tl.load(x + at, mask=inside, other=0.0) - origin, 0.0)
+    return tl.where(inside, tl.load(x + at, mask=inside, other=0.0).to(tl.float32) - origin, 0.0)
 
 
 @triton.jit
@@ -81,7 +81,7 @@ def group_norm_kernel(
     start = row.to(tl.int64) * channels  # only inside one row 32 bits are enough
     x += start * pixels
     y += start * pixels
-    origin = tl.load(x + (program % groups) * per_group)
+    origin = tl.load(x + (program % groups) * per_group).to(tl.float32)
     scale = scale_of(weight, (row % samples) * channels + column, is_column)
     shift = tl.zeros([width], dtype=tl.float32)
     if bias is not None:
@@ -146,14 +146,14 @@ def group_norm_backward_kernel(
     x += start * pixels
     grad += start * pixels
     by_x += start * pixels
-    origin = tl.load(x + (program % groups) * per_group)
+    origin = tl.load(x + (program % groups) * per_group).to(tl.float32)
     mean = tl.load(means + program)
     rstd = tl.load(rstds + program)
     scale = scale_of(weight, (row % samples) * channels + column, is_column)
     count = pixels * per_group * 1.0  # of a number that the compiler knows, .to() would not do
     if whole:
         at, inside = tile(0, pixels, channels, column, is_column, block)
-        g = tl.load(grad + at, mask=inside, other=0.0)
+        g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
         normal = (distances(x, at, inside, origin) - mean) * rstd
         sum_g = tl.sum(g, axis=0)
         sum_gn = tl.sum(g * normal, axis=0)
@@ -165,7 +165,7 @@ def group_norm_backward_kernel(
         sum_gn = tl.zeros([width], dtype=tl.float32)
         for begin in range(0, pixels, block):
             at, inside = tile(begin, pixels, channels, column, is_column, block)
-            g = tl.load(grad + at, mask=inside, other=0.0)
+            g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
             normal = (distances(x, at, inside, origin) - mean) * rstd
             sum_g += tl.sum(g, axis=0)
             sum_gn += tl.sum(g * normal, axis=0)
@@ -173,7 +173,7 @@ def group_norm_backward_kernel(
         mean_gn = tl.sum(scale * sum_gn, axis=0) / count
         for begin in range(0, pixels, block):
             at, inside = tile(begin, pixels, channels, column, is_column, block)
-            g = tl.load(grad + at, mask=inside, other=0.0)
+            g = tl.load(grad + at, mask=inside, other=0.0).to(tl.float32)
             normal = (distances(x, at, inside, origin) - mean) * rstd
             tl.store(by_x + at, rstd * (g * scale[None, :] - mean_g - normal * mean_gn), mask=inside)
     if by_weight is not None:

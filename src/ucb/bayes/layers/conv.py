@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes.layers.affine import Affine
 from ucb.bayes.layers.base import Weights
+from ucb.bayes.layers.regroup import rows_by_pixel, samples_by_pixel
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
 
@@ -74,22 +74,3 @@ class BayesConv(Affine):
     def extra_repr(self) -> str:
         """Say what an ordinary convolution says."""
         return f"stride={self.stride}, padding={self.padding}, dilation={self.dilation}, groups={self.groups}"
-
-
-def samples_by_pixel(x: Tensor, samples: int) -> Tensor:
-    """Return rows [B*S, C, H, W] as [B, S*C, H, W] with the channels of one pixel side by side (channels_last).
-
-    That is how a GPU convolves fastest; left to itself it would turn the whole tensor round in every layer.
-    """
-    rows, channels, height, width = x.shape
-    pixels = x.permute(0, 2, 3, 1).reshape(rows // samples, samples, height, width, channels)
-    side_by_side = pixels.permute(0, 2, 3, 1, 4).flatten(3).permute(0, 3, 1, 2)
-    return side_by_side.contiguous(memory_format=torch.channels_last)
-
-
-def rows_by_pixel(x: Tensor, samples: int) -> Tensor:
-    """Return [B, S*C, H, W] as rows [B*S, C, H, W], both channels_last."""
-    rows, channels, height, width = x.shape
-    pixels = x.permute(0, 2, 3, 1).reshape(rows, height, width, samples, channels // samples)
-    one_below_the_other = pixels.permute(0, 3, 1, 2, 4).flatten(0, 1).permute(0, 3, 1, 2)
-    return one_below_the_other.contiguous(memory_format=torch.channels_last)
