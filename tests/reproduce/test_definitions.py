@@ -174,6 +174,6 @@ def test_a_row_takes_its_own_recipe_before_the_benchmarks(monkeypatch):
     monkeypatch.setattr(jobs, "recipe_for", lambda name, method: known.get((name, method), Recipe()))
     row = table_named("permuted-mnist").row("ucb-0.1m")
     assert job_of(row).settings == {"lr": 0.5}
-    known["mnist-permuted-0.1m", "ucb"] = Recipe(settings={"lr": 0.25}, training={"epochs": 3}, found="there")
+    known["permuted-mnist-0.1m", "ucb"] = Recipe(settings={"lr": 0.25}, training={"epochs": 3}, found="there")
     assert job_of(row).settings == {"lr": 0.25}
     assert job_of(row).training == {"epochs": 3}

@@ -11,7 +11,7 @@ import pytest
 from tests.reproduce.made_up import row, tiny
 from ucb import engine
 from ucb.engine import Observer
-from ucb.reproduce import carry_out, plan
+from ucb.reproduce import carry_out, plan, running
 from ucb.reproduce.processes import in_processes
 from ucb.reproduce.running import nobody, side_by_side
 
@@ -190,7 +190,13 @@ def test_a_process_that_dies_is_said(planned):
     assert {outcome.failure for outcome in in_processes(runs, dying, 2)} == {"its process ended with code 7"}
 
 
-def test_processes_are_for_a_cpu(planned, monkeypatch):
+def test_on_a_gpu_so_many_rows_go_side_by_side(planned, monkeypatch):
+    asked = []
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    with pytest.raises(ValueError, match="jobs is for a CPU"):
-        list(carry_out(planned(tiny(), [0], device="cuda"), jobs=2))
+    monkeypatch.setattr(running, "side_by_side", lambda runs, _: asked.append([each.name for each in runs]) or [])
+    rows = [row("ord-ft"), row("ord-ft", variant="slow", lr=0.001), row("ucb", samples=1)]
+    list(carry_out(planned(tiny(*rows), [0, 1], device="cuda"), jobs=2))
+    assert asked == [
+        ["ord-ft seed 0", "ord-ft seed 1", "ord-ft-slow seed 0", "ord-ft-slow seed 1"],
+        ["ucb seed 0", "ucb seed 1"],
+    ]

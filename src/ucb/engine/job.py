@@ -169,20 +169,33 @@ def start(job: Job, folder: Path, observer: Observer | None = None, note: str | 
 
 
 def start_all(orders: Sequence[tuple[Job, Path, Observer]]) -> list[dict[str, Any]]:
-    """Run several jobs of one kind, each in a new folder: side by side where no result changes by it."""
+    """Run several jobs, each in a new folder: side by side where no result changes by it, else one after the other."""
     for _, folder, _ in orders:
         refuse_folder(folder)
-    job, folder, observer = orders[0]
-    obstacle = obstacle_beside_others(job.run(folder, observer))
-    if obstacle is not None:
-        notes = [f"one run after the other: {obstacle}", *[None] * (len(orders) - 1)]
-        return [start(*order, note) for order, note in zip(orders, notes, strict=True)]
-    runs = {order[0].run(*order[1:]): order[0] for order in orders}
-    with ExitStack() as folders:
-        for job, folder, _ in orders:
-            folders.enter_context(_new_folder(folder, job))
-        with _stopping_on_interrupt(list(runs)):
-            return each_side_by_side(list(runs), lambda run: _carried_out(run, runs[run]))
+    together, alone = [], dict[Path, str]()
+    for job, folder, observer in orders:
+        run = job.run(folder, observer)
+        obstacle = obstacle_beside_others(run)
+        if obstacle is None:
+            together.append((run, job, folder))
+        else:
+            alone[folder] = obstacle
+    results = dict[Path, dict[str, Any]]()
+    if together:
+        with ExitStack() as folders:
+            for _, job, folder in together:
+                folders.enter_context(_new_folder(folder, job))
+            job_of = {run: job for run, job, _ in together}
+            with _stopping_on_interrupt(list(job_of)):
+                found = each_side_by_side(list(job_of), lambda run: _carried_out(run, job_of[run]))
+        results |= zip((folder for _, _, folder in together), found, strict=True)
+    said = set[str]()
+    for job, folder, observer in orders:
+        if folder in alone:
+            note = None if alone[folder] in said else f"one run after the other: {alone[folder]}"
+            said.add(alone[folder])
+            results[folder] = start(job, folder, observer, note)
+    return [results[folder] for _, folder, _ in orders]
 
 
 def refuse_folder(folder: Path) -> None:

@@ -89,7 +89,7 @@ def table_named(name: str) -> Table:
 
 def from_values(values: Mapping[str, Any]) -> Table:
     """Return a table from plain values; what all rows share may stand beside them."""
-    shared = {name: values[name] for name in ("benchmark", "budget", "faces") if name in values}
+    shared = {name: values[name] for name in ("benchmark", "budget", "faces", "recipe") if name in values}
     rows = []
     for row in values["rows"]:
         paper = row.get("paper")

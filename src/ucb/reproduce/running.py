@@ -36,16 +36,15 @@ def nobody(_: Planned) -> Observer:
 def carry_out(planned: Sequence[Planned], watching: Watching = nobody, jobs: int = 1) -> Iterator[Outcome]:
     """Do what there is to do, and yield each outcome as it comes.
 
-    On a GPU the seeds of a row learn side by side; on a CPU ``jobs`` processes share the runs.
+    On a GPU the seeds of ``jobs`` rows learn side by side; on a CPU ``jobs`` processes share the runs.
     """
     waiting = [each for each in planned if each.to_do]
     if not waiting:
         return
     if device_named(waiting[0].job.device).type == "cuda":
-        if jobs > 1:
-            raise ValueError("jobs is for a CPU: on a GPU the seeds of a row learn side by side")
-        for _, row in groupby(waiting, key=lambda each: (each.table, each.row)):
-            yield from side_by_side(list(row), watching)
+        rows = [list(row) for _, row in groupby(waiting, key=lambda each: (each.table, each.row))]
+        for first in range(0, len(rows), jobs):
+            yield from side_by_side([each for row in rows[first : first + jobs] for each in row], watching)
     elif jobs > 1 and len(waiting) > 1:
         from ucb.reproduce.processes import in_processes
 
@@ -69,9 +68,9 @@ def one(planned: Planned, watching: Watching = nobody) -> Outcome:
         return Outcome(planned, None, sentence(error))
 
 
-def side_by_side(row: Sequence[Planned], watching: Watching = nobody) -> list[Outcome]:
-    """Run the seeds of one row, those together that have not begun."""
-    fresh = [each for each in row if each.state == "missing"]
+def side_by_side(rows: Sequence[Planned], watching: Watching = nobody) -> list[Outcome]:
+    """Run the seeds of some rows, those together that have not begun."""
+    fresh = [each for each in rows if each.state == "missing"]
     outcomes: dict[Path, Outcome] = {}
     if len(fresh) > 1:
         failure = ""
@@ -89,7 +88,7 @@ def side_by_side(row: Sequence[Planned], watching: Watching = nobody) -> list[Ou
                 outcomes[each.folder] = kept(each)
             elif failure:  # the error that came out is the first one's; others have their say when they are tried alone
                 outcomes[each.folder], failure = Outcome(each, None, failure), ""
-    return [outcomes.get(each.folder) or one(each, watching) for each in row]
+    return [outcomes.get(each.folder) or one(each, watching) for each in rows]
 
 
 def kept(planned: Planned) -> Outcome:

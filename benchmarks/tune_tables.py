@@ -1,0 +1,121 @@
+"""Choose the settings of every row of the MNIST tables, as `ucb tune` does, all in one process.
+
+    python benchmarks/tune_tables.py TABLE [--methods ucb,hat] [--device cuda] [--jobs 12]
+
+Every method has its own grid, on the net that its row is measured with. 5-Split and 2-Split MNIST are judged by
+held-out data of all tasks, since two tasks that are easily told apart show no forgetting; Permuted MNIST by the first
+two. UCB's prior is chosen after its rates, from the paper's 27. Trials are kept in results/tuning, recipes in
+src/ucb/recipes; what has been tried is not tried again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from ucb.engine import Job
+from ucb.methods import known_methods
+from ucb.reproduce import table_named
+from ucb.reproduce.width import units_for
+from ucb.tuning import Record, Search, by_grid, grid_of, points_of
+
+ROOT = Path(__file__).resolve().parent.parent
+Values = dict[str, tuple[Any, ...]]
+
+SPLIT: dict[str, Values] = {
+    "ucb": {"lr": (0.5, 1.0, 2.0), "temperature": (0.001, 0.01), "gain": (0.1, 0.25, 0.5, 1.0)},
+    "uniform-lr": {
+        "lr": (1.0, 2.0),
+        "temperature": (0.001,),
+        "gain": (1.0,),
+        "constant": (0.003, 0.01, 0.03, 0.1, 0.25),
+    },
+    "ucb-ng": {"lr": (0.3, 0.5, 1.0), "temperature": (5e-5, 5e-4, 5e-3), "power": (1.0, 2.0), "clip": (1.0,)},
+}
+PERMUTED: dict[str, Values] = {
+    "ucb": {"lr": (0.1, 0.3, 1.0), "temperature": (0.001,), "gain": (2.0, 10.0, 25.0, 50.0)},
+    "uniform-lr": {"lr": (0.1, 0.3, 1.0), "temperature": (0.001,), "gain": (1.0,), "constant": (0.1, 0.25, 0.5)},
+    "ucb-ng": {"lr": (0.1, 0.15, 0.3), "temperature": (0.01, 0.05, 0.2), "power": (1.0, 2.0)},
+}
+"""What is tried instead of a method's own grid: where sigma is small beside 1, factors on it have to be large."""
+
+
+class Kind(NamedTuple):
+    """What the searches of one table have in common."""
+
+    all_tasks: bool
+    instead: dict[str, Values]
+    prior: bool
+    """Whether UCB's prior is searched too."""
+
+
+KINDS = {
+    "5split-mnist": Kind(True, SPLIT, True),
+    "2split-mnist": Kind(True, SPLIT, False),
+    "permuted-mnist": Kind(False, PERMUTED, False),
+}
+
+
+def searches(table: str, epochs: int, device: str, methods: list[str]) -> list[Search]:
+    """Return what is searched: each recipe that a row of the table wants, once."""
+    found: dict[tuple[str, str], Search] = {}
+    for row in table_named(table).rows:
+        if row.method is None or row.budget is None or (methods and row.method not in methods):
+            continue
+        units = units_for(row.budget, Job(row.benchmark, row.method))
+        search = Search(
+            row.benchmark,
+            row.method,
+            epochs,
+            device,
+            all_tasks=KINDS[table].all_tasks,
+            net_options={"hidden": [units]},
+            name=row.recipe,
+        )
+        found.setdefault((row.recipe, row.method), search)
+    asked = methods or list(known_methods())
+    # UCB comes before its control, whose recipe it would write over.
+    return sorted(found.values(), key=lambda s: (asked.index(s.method), s.kind))
+
+
+def tune(search: Search, kind: Kind, jobs: int) -> None:
+    """Search one recipe and write it."""
+    record, recipes = Record(search, ROOT / "results"), ROOT / "src" / "ucb" / "recipes"
+    grid = grid_of(search.method, instead=kind.instead.get(search.method, {}))
+    points = points_of(grid)
+    begun = time.monotonic()
+    by_grid(record, points, jobs, lambda found: None)
+    recipe = record.recipe(grid, points, search.epochs)
+    if kind.prior and search.method == "ucb":
+        chosen = {name: (value,) for name, value in recipe["settings"].items()}
+        grid = grid_of("ucb", prior=True, instead=chosen)
+        points = points_of(grid)
+        by_grid(record, points, jobs, lambda found: None)
+        recipe = record.recipe(grid, points, search.epochs)
+    record.write_recipes(recipe, recipes)
+    seconds = time.monotonic() - begun
+    print(f"{search.kind} {search.method}: {recipe['found']}: {recipe['settings']} ({seconds:.0f} s)", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("table", choices=KINDS)
+    parser.add_argument("--methods", help="Only these, with commas between, in this order.")
+    parser.add_argument("--epochs", type=int, default=10)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=float("inf"), help="After so many, begin no new search.")
+    args = parser.parse_args()
+    methods = args.methods.split(",") if args.methods else []
+    end = time.monotonic() + args.seconds
+    for search in searches(args.table, args.epochs, args.device, methods):
+        if time.monotonic() > end:
+            print(f"no time for {search.kind} {search.method}")
+            continue
+        tune(search, KINDS[args.table], args.jobs)
+
+
+if __name__ == "__main__":
+    main()
