@@ -131,7 +131,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=10)
     parser.add_argument("--split-tasks", type=int, help="only so many tasks of 5-Split MNIST")
     parser.add_argument("--tasks", type=int, default=100)
-    parser.add_argument("--task-epochs", type=int, default=1)
+    parser.add_argument("--task-epochs", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("-o", "--out", type=Path)
     args = parser.parse_args()

@@ -62,7 +62,7 @@ class CapturedSteps(Steps):
             self._step(rows)
             self.warm[rows] += 1
             if self.warm[rows] == WARM_UP:
-                self.obstacle = changed(before, marks_of(self.method))
+                self.obstacle = changed(before, self.method)
         else:
             self._capture(rows)
             self.learn()
@@ -124,46 +124,36 @@ def gathered(x: Tensor, rows: Tensor) -> Tensor:
 
 
 def marks_of(method: Method) -> dict[str, Any]:
-    """Return where each tensor of a method's state lies, and what its other values are.
+    """Return everything in a method's state but its generator's, by its path: tensors themselves, and other values."""
+    return dict(_marks("", {name: value for name, value in method.state_dict().items() if name != "generator"}))
+
+
+def changed(before: dict[str, Any], method: Method) -> str | None:
+    """Say what has changed in a method's state since ``before``, beside the contents of tensors, if anything.
 
     A tensor that is made for the state alone lies elsewhere each time: its contents count then.
     """
-    first, second = method.state_dict(), method.state_dict()
-    again = dict(_marks("", {name: value for name, value in second.items() if name != "generator"}))
-    marks = {}
-    for path, mark in _marks("", {name: value for name, value in first.items() if name != "generator"}):
-        is_made_anew = isinstance(mark, _Place) and mark != again[path]
-        marks[path] = mark.tensor.tolist() if is_made_anew else mark
-    return marks
+    after = marks_of(method)
+    moved = [path for path in sorted({*before, *after}) if not _same_place(before.get(path), after.get(path))]
+    again = marks_of(method) if moved else {}
+    for path in moved:
+        old, new = before.get(path), after.get(path)
+        are_tensors = isinstance(old, Tensor) and isinstance(new, Tensor)
+        is_made_anew = are_tensors and not _same_place(new, again[path])
+        if not (is_made_anew and torch.equal(old, new)):
+            return f"{path.lstrip('.')} changes from step to step, and not as a tensor in its place"
+    return None
 
 
-class _Place:
-    """Where a tensor lies."""
-
-    def __init__(self, tensor: Tensor) -> None:
-        self.tensor = tensor
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _Place):
-            return False
-        return self.tensor.data_ptr() == other.tensor.data_ptr() and self.tensor.shape == other.tensor.shape
-
-    __hash__ = None  # type: ignore[assignment]
+def _same_place(a: Any, b: Any) -> bool:
+    if isinstance(a, Tensor) and isinstance(b, Tensor):
+        return a.data_ptr() == b.data_ptr() and a.shape == b.shape
+    return type(a) is type(b) and not isinstance(a, Tensor) and a == b
 
 
 def _marks(path: str, value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, Tensor):
-        return [(path, _Place(value))]
     if isinstance(value, dict):
         return [mark for key, each in value.items() for mark in _marks(f"{path}.{key}", each)]
     if isinstance(value, list | tuple):
         return [mark for index, each in enumerate(value) for mark in _marks(f"{path}.{index}", each)]
     return [(path, value)]
-
-
-def changed(before: dict[str, Any], after: dict[str, Any]) -> str | None:
-    """Say what a step has changed beside the contents of tensors, if anything."""
-    for path in sorted({*before, *after}):
-        if before.get(path) != after.get(path):
-            return f"{path.lstrip('.')} changes from step to step, and not as a tensor in its place"
-    return None

@@ -6,7 +6,6 @@ and figures are in the checkpoint: so a run that was killed at any moment goes o
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import math
 import time
@@ -26,7 +25,7 @@ from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.engine.precision import Precision, multiplying_in
 from ucb.engine.sigma import Movement, sigma_movement
-from ucb.engine.state import brought_to
+from ucb.engine.state import brought_to, copy_of
 from ucb.engine.steps import Steps
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
@@ -219,7 +218,7 @@ class Run:
         at, first = self.at, sum(self.at.phase_epochs)
         schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
         plateau = Plateau(schedule, at.rate, at.plateau_best, at.plateau_waited, at.epoch - first)
-        steps, rate = None, math.nan
+        steps, rate, is_best = None, math.nan, False
         while not plateau.is_over:
             if steps is None or rate != plateau.rate:  # captured steps hold the rate
                 rate = plateau.rate
@@ -230,16 +229,18 @@ class Run:
             seconds = self._tick()
             mean_loss = at.losses[0] / at.losses[1]
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
-            if plateau.judge(loss):
-                self.best = copy.deepcopy(self.method.state_dict())
+            is_best = plateau.judge(loss)
+            if is_best and not plateau.is_over:
+                self.best = copy_of(self.method.state_dict(), self.best)
             at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
             at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
-        self._restore_best()
+        self._end_at_best(is_best)
         at.phase_epochs.append(plateau.epochs)
         at.rate, at.plateau_best, at.plateau_waited = math.nan, math.inf, 0
 
-    def _restore_best(self) -> None:
-        if self.best is not None:
+    def _end_at_best(self, is_there: bool) -> None:
+        """Go back to the weights that held-out data liked best, unless they are the present ones."""
+        if self.best is not None and not is_there:
             generator = self.method.generator.get_state()
             self.method.load_state_dict(self.best)
             self.method.generator.set_state(generator)  # noise is never drawn twice

@@ -5,6 +5,7 @@ Nothing is pickled: a file that came from somebody else can run no code.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -37,6 +38,26 @@ def unflatten(tree: State, tensors: dict[str, Tensor]) -> State:
     return {(key if is_word else int(key)): unflatten(v, tensors) for key, is_word, v in value}
 
 
+@torch.no_grad()
+def copy_of(state: State, earlier: State = None) -> State:
+    """Return a copy of a state; into the memory of an ``earlier`` copy, at one go, if that has the same tensors."""
+    tree, tensors = flatten(state)
+    _, kept = flatten(earlier)
+    if {name: _kind(t) for name, t in kept.items()} != {name: _kind(t) for name, t in tensors.items()}:
+        kept = {name: tensor.clone() for name, tensor in tensors.items()}
+    else:
+        alike: dict[Any, list[str]] = {}
+        for name, tensor in tensors.items():
+            alike.setdefault((tensor.dtype, tensor.device), []).append(name)
+        for names in alike.values():
+            torch._foreach_copy_([kept[name] for name in names], [tensors[name] for name in names])
+    return unflatten(tree, kept)
+
+
+def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
+    return tensor.shape, tensor.dtype, tensor.device
+
+
 def brought_to(device: torch.device, state: State) -> State:
     """Return a method's state with its tensors on a device, but for that of a generator, which is kept on the CPU."""
     if isinstance(state, Tensor):
@@ -58,7 +79,7 @@ def _to_json(state: State, name: str, tensors: dict[str, Tensor]) -> State:
         return {"tuple": [_to_json(v, f"{name}/{i}", tensors) for i, v in enumerate(state)]}
     if isinstance(state, list):
         return [_to_json(v, f"{name}/{i}", tensors) for i, v in enumerate(state)]
-    if isinstance(state, float) and not torch.isfinite(torch.tensor(state)):
+    if isinstance(state, float) and not math.isfinite(state):
         return {"number": repr(state)}
     if state is None or isinstance(state, bool | int | float | str):
         return state
