@@ -46,6 +46,7 @@ def test_imports_point_inwards():
     inner["datasets"] = {"bayes"}
     inner["methods"] = {"bayes", "optim", "nets"}
     inner["engine"] = {"bayes", "methods", "metrics", "nets", "seeds", "stream"}
+    inner["waves"] = {"bayes", "datasets", "engine", "methods", "metrics", "nets", "optim", "seeds", "stream"}
     inner["tuning"] = {"engine", "stream"}
     inner["bench"] = {"bayes", "engine", "methods", "nets", "optim", "seeds", "stream"}
     inner["paper"] = {"bayes"}

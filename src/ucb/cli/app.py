@@ -15,7 +15,10 @@ from ucb import engine
 from ucb.cli.bench import bench_command
 from ucb.cli.data import data_app
 from ucb.cli.failing import answering
+from ucb.cli.learn import learn_command
+from ucb.cli.model import forget_check_command, show_command
 from ucb.cli.order import job_from, seeds_in
+from ucb.cli.predict import predict_command
 from ucb.cli.report import leave_report, report_command
 from ucb.cli.reproduce import reproduce_command, table_command
 from ucb.cli.show import console, show_names, show_result, show_spread
@@ -35,6 +38,10 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(data_app, name="data")
+app.command("learn", short_help="Learn a wave of your own data into a model file.")(learn_command)
+app.command("predict", short_help="Say what inputs are, and how sure a model is of it.")(predict_command)
+app.command("show", short_help="Say what a model file has learnt, and how certain it is.")(show_command)
+app.command("forget-check", short_help="Measure what a model still knows of old data.")(forget_check_command)
 app.command("tune", short_help="Choose a method's settings on held-out data.")(tune_command)
 app.command("report", short_help="Write one page about runs, with charts.")(report_command)
 app.command("reproduce", short_help="Run what a table of the paper still lacks.")(reproduce_command)

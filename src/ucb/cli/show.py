@@ -22,7 +22,7 @@ def show_names(about: Mapping[str, str]) -> None:
     table.add_column()
     for row in about.items():
         table.add_row(*row)
-    _print(table)
+    print_table(table)
 
 
 def show_result(result: dict[str, Any], folder: Path) -> None:
@@ -31,7 +31,7 @@ def show_result(result: dict[str, Any], folder: Path) -> None:
     console.print()
     say(f"{result['benchmark']}, {result['method']}, seed {result['seed']}: {title}")
     console.print()
-    _print(table)
+    print_table(table)
     console.print()
     hidden = " (generalised: no task named)" if result["generalised_acc"] is not None else ""
     figures = f"ACC {result['acc']:.2f}{hidden}"
@@ -98,7 +98,7 @@ def _fits(table: Table) -> bool:
     return Measurement.get(console, unlimited, table).maximum <= console.width
 
 
-def _print(table: Table) -> None:
+def print_table(table: Table) -> None:
     """Print a table; into a file without blanks at the ends of its lines."""
     if console.is_terminal:
         console.print(table, highlight=False)

@@ -46,7 +46,7 @@ def is_image(name: str) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep back what Pillow thinks of odd metadata. Python's filters are shared by all threads: enter it in one only."""
+    """Keep back what Pillow thinks of odd metadata. All threads share Python's filters: enter it in one only."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield
