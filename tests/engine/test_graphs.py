@@ -1,12 +1,15 @@
 """Training steps as CUDA graphs: which steps can be captured, and that a captured run is the same run."""
 
+from collections import Counter
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
 from ucb.engine import DivergedError, Observer
-from ucb.engine.graphs import changed, gathered, marks_of
+from ucb.engine.graphs import CapturedSteps, changed, gathered, marks_of
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.methods import known_methods
 
@@ -76,6 +79,39 @@ def test_gathered_rows_lie_in_memory_as_all_of_them_do(form):
     found = gathered(x, rows)
     assert torch.equal(found, x[rows])
     assert found.is_contiguous(memory_format=form)
+
+
+class Replayed(CapturedSteps):
+    """Captured steps on a CPU, where a graph is a list of things to do again."""
+
+    def _recorded(self, rows, count):
+        self.takings = getattr(self, "takings", [])
+        recorded = SimpleNamespace()
+        recorded.replay = lambda: (self.takings.append((rows, count)), [self._step(rows) for _ in range(count)])
+        return recorded
+
+
+@pytest.mark.parametrize("every", [3, 1000])
+def test_several_steps_in_one_graph_are_the_same_steps(every, monkeypatch):
+    made = []
+
+    def replayed(method, task, offset, batch_size, device, graphs):
+        x, y = next(task.train.batches(torch.arange(len(task.train)), len(task.train), device))
+        made.append(Replayed(method, task.prepare(x), y + offset, batch_size))
+        return made[-1], None
+
+    options = {"epochs": 3, "checkpoint_every": every}
+    whole = small_run("ucb", **options)
+    whole.learn()
+    monkeypatch.setattr("ucb.engine.run.steps_for", replayed)
+    monkeypatch.setattr("ucb.engine.graphs.TOGETHER", 2)
+    again = small_run("ucb", **options)
+    again.learn()
+    assert figures(whole) == figures(again)
+    for name, value in weights(whole).items():
+        assert torch.equal(value, weights(again)[name]), name
+    counts = Counter(count for steps in made for _, count in steps.takings)
+    assert set(counts) == {1, 2}, "some steps go alone: the first epoch's, and a batch that is not whole"
 
 
 @pytest.mark.gpu

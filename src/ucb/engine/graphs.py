@@ -8,7 +8,8 @@ or the task. A method keeps all it remembers in its state, so the state tells wh
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,14 +21,25 @@ from ucb.stream.task import Task
 WARM_UP = 2
 """Steps that run as they are written before one is captured: what is made only once is there then."""
 
+TOGETHER = 10
+"""Steps in the graph of several: Python then has a tenth of the work, which counts where runs share it side by side."""
+
 SHARE = 0.25
 """The part of the GPU's free memory that a task's inputs may take."""
+
+
+class Recorded(Protocol):
+    """Steps that can be taken again: a CUDA graph."""
+
+    def replay(self) -> None:
+        """Take them."""
 
 
 class CapturedSteps(Steps):
     """Learns a task whose inputs lie on the GPU, ready for the net; only the order comes from outside, once an epoch.
 
-    Each step finds its place in the order by itself, so that nothing is sent between two of them.
+    Each step finds its place in the order by itself, so that nothing is sent between two of them, and one graph can
+    hold several. That graph is made when a second epoch begins: for a single one it would not pay.
     """
 
     def __init__(self, method: Method, x: Tensor, y: Tensor, batch_size: int) -> None:
@@ -36,10 +48,10 @@ class CapturedSteps(Steps):
         self.ahead = torch.arange(batch_size, device=y.device)
         self.place, self.slot = y.new_zeros(1), y.new_zeros(1)
         self.losses = torch.zeros(-(-len(y) // batch_size), device=y.device)
-        self.batch = self.seen = 0
-        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
+        self.batch = self.seen = self.epochs = 0
+        self.graphs: dict[tuple[int, int], Recorded] = {}
+        """By the rows of a batch, and how many batches."""
         self.warm: Counter[int] = Counter()
-        self.pool = torch.cuda.graph_pool_handle()
         self.obstacle: str | None = None
         """Why the step cannot be captured, once that is known."""
 
@@ -49,12 +61,14 @@ class CapturedSteps(Steps):
         self.place.fill_(batch * self.batch_size)
         self.slot.fill_(batch)
         self.batch = self.seen = batch
+        self.epochs += 1
 
-    def learn(self) -> None:
-        """Learn the next batch: from the second or third of its size on, as a graph."""
+    def learn(self, most: int = 1) -> int:
+        """Learn the next batch: from the third of its size on as a graph, and in a later epoch several of them."""
         rows = min(self.batch_size, len(self.y) - self.batch * self.batch_size)
-        if rows in self.graphs:
-            self.graphs[rows].replay()
+        count = TOGETHER if self._can_join(rows, most) else 1
+        if (rows, count) in self.graphs:
+            self.graphs[rows, count].replay()
         elif self.obstacle is not None:
             self._step(rows)
         elif self.warm[rows] < WARM_UP:
@@ -64,10 +78,15 @@ class CapturedSteps(Steps):
             if self.warm[rows] == WARM_UP:
                 self.obstacle = changed(before, self.method)
         else:
-            self._capture(rows)
-            self.learn()
-            return
-        self.batch += 1
+            self._capture(rows, count)
+            return self.learn(most)
+        self.batch += count
+        return count
+
+    def _can_join(self, rows: int, most: int) -> bool:
+        """Say whether several steps come now that a graph may hold: whole batches, of a kind that has been captured."""
+        ahead = (len(self.y) - self.batch * self.batch_size) // self.batch_size
+        return self.obstacle is None and self.epochs > 1 and min(most, ahead) >= TOGETHER and (rows, 1) in self.graphs
 
     def new_losses(self) -> list[float]:
         """Return the losses since this was last asked."""
@@ -82,20 +101,28 @@ class CapturedSteps(Steps):
         self.place.add_(rows)
         self.slot.add_(1)
 
-    def _capture(self, rows: int) -> None:
+    def _capture(self, rows: int, count: int) -> None:
+        try:
+            self.graphs[rows, count] = self._recorded(rows, count)
+        except RuntimeError as error:
+            self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
+
+    def _recorded(self, rows: int, count: int) -> Recorded:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.method.generator)
         torch.cuda.current_stream().synchronize()
+        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
         try:
-            graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-            try:
+            for _ in range(count):
                 self._step(rows)
-            finally:
-                graph.capture_end()
-        except RuntimeError as error:
-            self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
-            return
-        self.graphs[rows] = graph
+        finally:
+            graph.capture_end()
+        return graph
+
+    @cached_property
+    def pool(self) -> Any:
+        """The memory that all graphs share."""
+        return torch.cuda.graph_pool_handle()
 
 
 def steps_for(

@@ -291,8 +291,8 @@ class Run:
         at.losses = at.losses or [0.0, 0.0]
         steps.begin(order, at.batch)
         while at.batch < batches:
-            steps.learn()
-            at.batch, at.steps = at.batch + 1, at.steps + 1
+            learnt = steps.learn(self._until_a_look(batches))
+            at.batch, at.steps = at.batch + learnt, at.steps + learnt
             stopping = self.stopping  # asked once: a signal may come at any moment
             saving = stopping or (at.steps % self.training.checkpoint_every == 0 and at.batch < batches)
             # Looking at a number holds up a GPU, so there it is done for many batches at a time.
@@ -305,6 +305,11 @@ class Run:
                 raise InterruptedRunError(f"stopped in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}")
         if isinstance(steps, CapturedSteps):
             self._say_eager(steps.obstacle)
+
+    def _until_a_look(self, batches: int) -> int:
+        """Return how many batches may be learnt before the run looks at their losses, or saves its state."""
+        at, every = self.at, self.training.checkpoint_every
+        return min(batches - at.batch, LOOK_EVERY - at.batch % LOOK_EVERY, every - at.steps % every)
 
     def _guard(self, losses: list[float]) -> None:
         """Count the last batches' losses; stop at one that leads nowhere. The last checkpoint stays."""
