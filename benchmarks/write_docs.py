@@ -1,7 +1,8 @@
 """Put what was measured into the documents, between the markers that name it.
 
-<!-- figures: NAME --> ... <!-- end --> is what `ucb bench` found (results/bench/NAME.json), <!-- table: NAME --> a
-table of :mod:`method_tables`. A GPU is not everywhere: without its result file, what the document says of it stays.
+<!-- figures: NAME --> ... <!-- end --> is what `ucb bench` found (results/bench/NAME.json), <!-- runs: NAME --> what
+`gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables`. A GPU is not everywhere: without its result
+files, what the document says of it stays.
 """
 
 from __future__ import annotations
@@ -9,13 +10,14 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from statistics import mean, median, pstdev
 
 from method_tables import TABLES
 from ucb.bench import markdown
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md")]
-ON_A_GPU = "step-gpu"
+ON_A_GPU = ("step-gpu", "runs-gpu")
 
 
 def written(text: str) -> str:
@@ -23,17 +25,42 @@ def written(text: str) -> str:
 
     def block(match: re.Match[str]) -> str:
         kind, name = match[1], match[2]
-        if name == ON_A_GPU and not result_file(name).exists():
+        if name in ON_A_GPU and not result_file(name).exists():
             return match[0]
-        made = TABLES[name]() if kind == "table" else figures(name)
+        made = TABLES[name]() if kind == "table" else runs(name) if kind == "runs" else figures(name)
         return f"<!-- {kind}: {name} -->\n{made}\n<!-- end -->"
 
-    return re.sub(r"<!-- (figures|table): (\S+) -->.*?<!-- end -->", block, text, flags=re.DOTALL)
+    return re.sub(r"<!-- (figures|runs|table): (\S+) -->.*?<!-- end -->", block, text, flags=re.DOTALL)
 
 
 def figures(name: str) -> str:
     """Return the summary of a step's benchmark."""
     return markdown(json.loads(result_file(name).read_text()))
+
+
+def runs(name: str) -> str:
+    """Return what whole runs cost."""
+    found = json.loads(result_file(name).read_text())
+    lines = [
+        "| 5-Split MNIST | one run | three in a row | three side by side | ratio |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for kind, seconds in found["5-Split MNIST"].items():
+        times = (f"{median(seconds[part]):.2f} s" for part in ("one", "in a row", "side by side"))
+        lines.append(f"| {kind} | {' | '.join(times)} | {seconds['ratio']:.2f} |")
+    lines += ["", "| precision | ACC | BWT |", "| --- | --- | --- |"]
+    for precision, three in found["precision"].items():
+        figures = (f"{mean(three[part]):.2f} +- {pstdev(three[part]):.2f}" for part in ("acc", "bwt"))
+        lines.append(f"| {precision} | {' | '.join(figures)} |")
+    many = found["many tasks"]
+    seconds, memory = many["seconds"], many["peak memory"]
+    lines += [
+        "",
+        f"{len(seconds)} permuted tasks: the median of tasks 2 to 11 is {median(seconds[1:11]):.2f} s of training, of the "
+        f"last ten {median(seconds[-10:]):.2f} s; peak memory {memory[1] / 1e9:.2f} GB in the first task, "
+        f"{memory[-1] / 1e9:.2f} GB in the last. Machine: {found['device']}.",
+    ]
+    return "\n".join(lines)
 
 
 def result_file(name: str) -> Path:
