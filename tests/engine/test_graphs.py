@@ -9,9 +9,11 @@ from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
 from ucb.engine import DivergedError, Observer
+from ucb.engine.evaluate import rows_at_once
 from ucb.engine.graphs import CapturedSteps, changed, gathered, marks_of
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.methods import known_methods
+from ucb.stream import TensorExamples
 
 METHODS = list(known_methods())
 BY_HAND = ("pathnet",)
@@ -186,3 +188,29 @@ def test_runs_that_would_come_out_differently_are_told():
     assert obstacle_beside_others(run) is None
     run.method.net.trunk.append(nn.Dropout(0.5))
     assert "dropout" in obstacle_beside_others(run)
+
+
+def test_inside_a_task_a_gpu_saves_by_the_clock_and_a_cpu_by_its_steps(monkeypatch):
+    run, now = small_run("ord-ft", checkpoint_every=4), [100.0]
+    monkeypatch.setattr("ucb.engine.run.time.monotonic", lambda: now[0])
+    run._saved = 100.0
+    run.at.steps = 8
+    assert run._save_is_due()
+    run.at.steps = 9
+    assert not run._save_is_due()
+    run.at.steps, run.device = 8, torch.device("cuda")
+    assert not run._save_is_due()
+    now[0] += 21
+    assert run._save_is_due()
+
+
+def test_a_gpu_judges_small_examples_in_larger_batches():
+    few = TensorExamples(torch.zeros(3, 1, 28, 28), torch.zeros(3, dtype=torch.int64))
+    assert rows_at_once(few, torch.device("cpu")) == 1024
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("shape", "rows"), [((1, 28, 28), 5349), ((3, 32, 32), 1365), ((3, 64, 64), 1024)])
+def test_on_a_gpu_inputs_of_so_many_bytes_are_judged_at_a_time(shape, rows):
+    few = TensorExamples(torch.zeros(3, *shape), torch.zeros(3, dtype=torch.int64))
+    assert rows_at_once(few, torch.device("cuda")) == rows

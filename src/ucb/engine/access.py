@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ucb.engine.evaluate import ROWS
+from ucb.engine.evaluate import rows_at_once
 from ucb.methods import Method
 from ucb.stream.examples import Examples
 from ucb.stream.task import Scenario, Task
@@ -29,7 +29,7 @@ class TaskBatches:
 
     def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all held-out examples once."""
-        return self._ready(self.task.validation, ROWS)
+        return self._ready(self.task.validation, rows_at_once(self.task.validation, self.device))
 
     def _ready(self, examples: Examples, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in examples.batches(torch.arange(len(examples)), rows, self.device):

@@ -12,10 +12,14 @@ from ucb.bayes.predict import from_logits
 from ucb.methods import Asked, Method
 from ucb.metrics import ece, nlls, reliability
 from ucb.seeds import generator_for
+from ucb.stream.examples import Examples
 from ucb.stream.task import Stream
 
 ROWS = 1024
-"""How many examples are judged at a time."""
+"""How many examples are judged at a time; on a GPU more of them, where they are small."""
+
+BYTES = 1 << 24
+"""Of inputs that a GPU takes at a time: launching its work costs more than doing it."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,14 @@ class Judgement:
         return [self.accuracy, self.mean_weight_accuracy, self.ece, self.nll, self.nll_error]
 
 
+def rows_at_once(examples: Examples, device: torch.device) -> int:
+    """Return how many examples are judged at a time."""
+    if device.type != "cuda" or not examples.is_fixed:
+        return ROWS
+    first, _ = next(examples.batches(torch.arange(1), 1, device))
+    return max(ROWS, BYTES // (4 * first.numel()))
+
+
 def judge(method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object) -> Judgement:
     """Judge task ``index`` on its test data, with class probabilities averaged over ``samples`` weight samples.
 
@@ -58,7 +70,7 @@ def judge(method: Method, stream: Stream, index: int, samples: int, device: torc
         return from_logits(logits).probabilities
 
     sampled, mean, truth = [], [], []
-    for x, y in task.test.batches(torch.arange(len(task.test)), ROWS, device):
+    for x, y in task.test.batches(torch.arange(len(task.test)), rows_at_once(task.test, device), device):
         inputs = task.prepare(x)
         sampled.append(probabilities(inputs, samples))
         mean.append(probabilities(inputs, 0).argmax(1))
