@@ -1,6 +1,6 @@
 """Whole runs on a GPU: how long one takes, what seeds side by side save, and whether cost grows with the tasks learnt.
 
-    python benchmarks/gpu_runs.py [--repeats 3] [--tasks 100] [-o results/bench/runs-gpu.json]
+    python benchmarks/gpu_runs.py [--repeats 3] [--parts seeds precision tasks] [-o results/bench/runs-gpu.json]
 
 A short run of each kind warms up (kernels are compiled, data goes to the GPU) and does not count. The precisions are
 compared by what three seeds of UCB with whole weight samples know at the end.
@@ -35,6 +35,9 @@ KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "local": ("ucb", {"estimator": "local"}),
     "ord-ft": ("ord-ft", {}),
 }
+
+
+PARTS = ["seeds", "precision", "tasks"]
 
 
 def run_of(
@@ -116,7 +119,7 @@ def many_tasks(count: int, device: str, epochs: int) -> dict[str, Any]:
     watch = Watch()
     Run(stream, method, Training(Schedule(epochs=epochs), eval_samples=1), seed=0, device=where, observer=watch).learn()
     head = 2 * 4 * 10 * 1201  # bytes of mu and rho of one head
-    early, late = statistics.median(watch.seconds[1:11]), statistics.median(watch.seconds[-10:])
+    early, late = statistics.median(watch.seconds[1:21]), statistics.median(watch.seconds[-20:])
     grown = (watch.memory[-1] - watch.memory[1]) / watch.memory[1] if watch.memory else 0.0
     print(
         f"{count} tasks: {early:.3f} s a task early, {late:.3f} s late ({late / early:.3f}); peak memory {grown:+.1%}"
@@ -133,15 +136,19 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--task-epochs", type=int, default=3)
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
+    parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="what is measured; the rest is kept")
     parser.add_argument("-o", "--out", type=Path)
     args = parser.parse_args()
     where = torch.device(args.device)
-    found: dict[str, Any] = {"device": device_name(where), "versions": versions(where), "epochs": args.epochs}
-    found["5-Split MNIST"] = {
-        kind: seeds(kind, args.device, args.epochs, args.repeats, args.split_tasks) for kind in args.kinds
-    }
-    found["precision"] = precisions(args.device, args.epochs, args.split_tasks)
-    if args.tasks:
+    found: dict[str, Any] = json.loads(args.out.read_text()) if args.out and args.out.is_file() else {}
+    found |= {"device": device_name(where), "versions": versions(where), "epochs": args.epochs}
+    if "seeds" in args.parts:
+        found["5-Split MNIST"] = {
+            kind: seeds(kind, args.device, args.epochs, args.repeats, args.split_tasks) for kind in args.kinds
+        }
+    if "precision" in args.parts:
+        found["precision"] = precisions(args.device, args.epochs, args.split_tasks)
+    if "tasks" in args.parts:
         found["many tasks"] = many_tasks(args.tasks, args.device, args.task_epochs)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)

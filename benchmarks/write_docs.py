@@ -56,8 +56,8 @@ def runs(name: str) -> str:
     seconds, memory = many["seconds"], many["peak memory"]
     lines += [
         "",
-        f"{len(seconds)} permuted tasks: the median of tasks 2 to 11 is {median(seconds[1:11]):.2f} s of training, "
-        f"of the last ten {median(seconds[-10:]):.2f} s; peak memory {memory[1] / 1e9:.2f} GB in the first task, "
+        f"{len(seconds)} permuted tasks: the median of tasks 2 to 21 is {median(seconds[1:21]):.2f} s of training, "
+        f"of the last twenty {median(seconds[-20:]):.2f} s; peak memory {memory[1] / 1e9:.2f} GB in the first task, "
         f"{memory[-1] / 1e9:.2f} GB in the last. Machine: {found['device']}.",
     ]
     return "\n".join(lines)
