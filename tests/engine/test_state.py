@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from ucb.engine import checkpoint
-from ucb.engine.state import brought_to, copy_of, flatten, unflatten
+from ucb.engine.state import Copy, brought_to, flatten, unflatten
 
 STATE = {
     "weights": {"a.b": torch.randn(3, 2), "half": torch.randn(2).half(), "bits": torch.tensor([True, False])},
@@ -38,18 +38,19 @@ def test_flattening_is_undone_exactly():
     assert math.isnan(back["nan"])
 
 
-def test_a_copy_stands_by_itself_and_lends_its_memory_to_the_next():
+def test_a_copy_stands_by_itself_and_is_renewed_in_its_own_memory():
     state = {"net": {"w": torch.ones(2), "n": torch.tensor(3)}, "lr": [0.1, float("inf")], "task": None}
-    first = copy_of(state)
+    copy = Copy(state)
     state["net"]["w"] += 1
     state["lr"][0] = 0.2
-    same(first, {"net": {"w": torch.ones(2), "n": torch.tensor(3)}, "lr": [0.1, float("inf")], "task": None})
-    second = copy_of(state, first)
-    same(second, state)
-    assert second["net"]["w"].data_ptr() == first["net"]["w"].data_ptr() != state["net"]["w"].data_ptr()
+    same(copy.state, {"net": {"w": torch.ones(2), "n": torch.tensor(3)}, "lr": [0.1, float("inf")], "task": None})
+    place = copy.state["net"]["w"].data_ptr()
+    copy.renew(state)
+    same(copy.state, state)
+    assert copy.state["net"]["w"].data_ptr() == place != state["net"]["w"].data_ptr()
     state["net"] = {"w": torch.zeros(3)}  # other tensors than before
-    same(copy_of(state, second), state)
-    same(second["net"]["w"], torch.full((2,), 2.0))
+    copy.renew(state)
+    same(copy.state, state)
 
 
 def test_a_state_goes_to_a_device_and_a_generator_stays():

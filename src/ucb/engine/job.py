@@ -33,6 +33,8 @@ from ucb.stream.folders import folders
 
 FOLDERS = "folders"
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
+LATER = ("apart", "task_told")
+"""Choices that earlier checkpoints do not name: they had none of them."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,10 @@ class Job:
     seed: int = 0
     tasks: int | None = None
     single_head: bool = False
+    apart: bool = field(default=False, kw_only=True)
+    """With a single head: an output for each class of each task, also where tasks would share their outputs."""
+    task_told: bool = field(default=False, kw_only=True)
+    """With a single head: the task is told at test time, and its own outputs alone count."""
     blur: float | None = None
     faces: str | None = None
     data: list[str] = field(default_factory=list)
@@ -58,6 +64,7 @@ class Job:
     def __post_init__(self) -> None:
         kinds: dict[str, type] = {"benchmark": str, "method": str, "device": str}
         kinds |= dict.fromkeys(("net_options", "training", "settings"), dict)
+        kinds |= dict.fromkeys(LATER, bool)
         for name, kind in kinds.items():
             if not isinstance(getattr(self, name), kind):
                 raise TypeError(f"{name} must be a {kind.__name__}, not {getattr(self, name)!r}")
@@ -66,6 +73,10 @@ class Job:
             checks.count("tasks", self.tasks)
         if self.blur is not None and not (isinstance(self.blur, int | float) and 0 <= self.blur <= 1):
             raise ValueError(f"blur must be between 0 and 1, not {self.blur!r}")
+        if (self.apart or self.task_told) and not self.single_head:
+            raise ValueError(
+                "apart outputs, and a task told at test time, are choices for a single head: add --single-head"
+            )
 
     def run(self, folder: Path | None = None, observer: Observer | None = None, stream: Stream | None = None) -> Run:
         """Return the run that this job describes; nothing has been learnt yet. ``stream`` stands in for its own."""
@@ -97,7 +108,7 @@ class Job:
         if self.benchmark == FOLDERS:
             if self.blur is not None or self.faces is not None:
                 raise ValueError("folders of your own have no blur and no faces to choose: leave these out")
-            scenario = Scenario("one", task_known=False) if self.single_head else Scenario()
+            scenario = Scenario("one", task_known=self.task_told) if self.single_head else Scenario()
             paths = [Path(folder) for folder in self.data]
             if self.tasks is not None and self.tasks > len(paths):
                 raise ValueError(f"tasks must be between 1 and {len(paths)}, the number of folders, not {self.tasks}")
@@ -109,6 +120,8 @@ class Job:
             self.seed,
             tasks=self.tasks,
             single_head=self.single_head,
+            shared_outputs=False if self.apart else None,
+            task_told=self.task_told,
             blur=self.blur,
             faces=self.faces,
         )
@@ -120,7 +133,8 @@ class Job:
 
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint of this job must agree in: the configuration, and the version that made it."""
-        flat = {key: value for key, value in dataclasses.asdict(self).items() if not isinstance(value, dict)}
+        values = {key: value for key, value in dataclasses.asdict(self).items() if value or key not in LATER}
+        flat = {key: value for key, value in values.items() if not isinstance(value, dict)}
         return {**flat, **self.net_options, **self.training, **self.settings, "version of ucb": ucb.__version__}
 
 

@@ -25,7 +25,7 @@ from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.engine.precision import Precision, multiplying_in
 from ucb.engine.sigma import Movement, sigma_movement
-from ucb.engine.state import brought_to, copy_of
+from ucb.engine.state import Copy, brought_to
 from ucb.engine.steps import Steps
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
@@ -123,7 +123,7 @@ class Run:
         self.seed, self.device, self.folder = seed, device, folder
         self.observer = Observer() if observer is None else observer
         self.at = Progress()
-        self.best: dict[str, Any] | None = None
+        self.best: Copy | None = None
         self.stopping = False
         """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
         self._clock = self._saved = time.monotonic()
@@ -153,7 +153,7 @@ class Run:
         return {
             "identity": self.identity,
             "method": self.method.state_dict(),
-            "best": self.best,
+            "best": None if self.best is None else self.best.state,
             "progress": dataclasses.asdict(self.at),
             "rng": torch.get_rng_state(),
             "rng on the GPU": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
@@ -163,7 +163,7 @@ class Run:
         """Go to where the state was taken, if it is this run's."""
         refuse_other(state["identity"], self.identity)
         self.method.load_state_dict(brought_to(self.device, state["method"]))
-        self.best = brought_to(self.device, state["best"])
+        self.best = None if state["best"] is None else Copy(brought_to(self.device, state["best"]))
         self.at = Progress(**state["progress"])
         torch.set_rng_state(state["rng"])
         if state["rng on the GPU"] is not None and self.device.type == "cuda":
@@ -235,18 +235,24 @@ class Run:
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
             is_best = plateau.judge(loss)
             if is_best and not plateau.is_over:
-                self.best = copy_of(self.method.state_dict(), self.best)
+                self._keep_as_best()
             at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
             at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
         self._end_at_best(is_best)
         at.phase_epochs.append(plateau.epochs)
         at.rate, at.plateau_best, at.plateau_waited = math.nan, math.inf, 0
 
+    def _keep_as_best(self) -> None:
+        if self.best is None:
+            self.best = Copy(self.method.state_dict())
+        else:
+            self.best.renew(self.method.state_dict())
+
     def _end_at_best(self, is_there: bool) -> None:
         """Go back to the weights that held-out data liked best, unless they are the present ones."""
         if self.best is not None and not is_there:
             generator = self.method.generator.get_state()
-            self.method.load_state_dict(self.best)
+            self.method.load_state_dict(self.best.state)
             self.method.generator.set_state(generator)  # noise is never drawn twice
         self.best = None
 

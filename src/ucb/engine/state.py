@@ -38,24 +38,38 @@ def unflatten(tree: State, tensors: dict[str, Tensor]) -> State:
     return {(key if is_word else int(key)): unflatten(v, tensors) for key, is_word, v in value}
 
 
-@torch.no_grad()
-def copy_of(state: State, earlier: State = None) -> State:
-    """Return a copy of a state; into the memory of an ``earlier`` copy, at one go, if that has the same tensors."""
-    tree, tensors = flatten(state)
-    _, kept = flatten(earlier)
-    if {name: _kind(t) for name, t in kept.items()} != {name: _kind(t) for name, t in tensors.items()}:
-        kept = {name: tensor.clone() for name, tensor in tensors.items()}
-    else:
-        alike: dict[Any, list[str]] = {}
+class Copy:
+    """A copy of a state. A later one of the same tensors goes into its memory, at one go."""
+
+    def __init__(self, state: State) -> None:
+        self.tree: State = None
+        self.tensors: dict[str, Tensor] = {}
+        self._alike: list[list[str]] = []
+        """The names of tensors that are copied together: of one type, on one device."""
+        self.renew(state)
+
+    @torch.no_grad()
+    def renew(self, state: State) -> None:
+        """Become a copy of another state."""
+        self.tree, tensors = flatten(state)
+        if self._has_room_for(tensors):
+            for names in self._alike:
+                torch._foreach_copy_([self.tensors[name] for name in names], [tensors[name] for name in names])
+            return
+        self.tensors = {name: tensor.clone() for name, tensor in tensors.items()}
+        alike: dict[object, list[str]] = {}
         for name, tensor in tensors.items():
             alike.setdefault((tensor.dtype, tensor.device), []).append(name)
-        for names in alike.values():
-            torch._foreach_copy_([kept[name] for name in names], [tensors[name] for name in names])
-    return unflatten(tree, kept)
+        self._alike = list(alike.values())
 
+    def _has_room_for(self, tensors: dict[str, Tensor]) -> bool:
+        mine = self.tensors
+        return mine.keys() == tensors.keys() and all(mine[name].shape == tensors[name].shape for name in mine)
 
-def _kind(tensor: Tensor) -> tuple[torch.Size, torch.dtype, torch.device]:
-    return tensor.shape, tensor.dtype, tensor.device
+    @property
+    def state(self) -> State:
+        """The state, in this copy's memory."""
+        return unflatten(self.tree, self.tensors)
 
 
 def brought_to(device: torch.device, state: State) -> State:
