@@ -2,7 +2,7 @@
 
 <!-- figures: NAME --> ... <!-- end --> is what `ucb bench` found (results/bench/NAME.json), <!-- runs: NAME --> what
 `gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables`. A GPU is not everywhere: without its result
-files, what the document says of it stays.
+files, what the document says of it stays. docs/reproduction.md is written as a whole (:mod:`reproduction_page`).
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import re
 from pathlib import Path
 from statistics import mean, median, pstdev
 
+import reproduction_page
 from method_tables import TABLES
 from ucb.bench import markdown
 
@@ -71,3 +72,4 @@ def result_file(name: str) -> Path:
 if __name__ == "__main__":
     for document in DOCUMENTS:
         document.write_text(written(document.read_text()))
+    reproduction_page.PAGE.write_text(reproduction_page.page())

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.cli import main as entry
-from ucb.cli import show
+from ucb.cli import show, tune
 from ucb.cli.failing import how_to_resume
 from ucb.cli.watch import Live
 from ucb.engine.evaluate import Judgement
@@ -43,11 +43,11 @@ def ucb(*words):
     return CliRunner().invoke(commands.app, [str(word) for word in words])
 
 
-def refused(*words, code=2):
-    """The one sentence about a command that cannot be done."""
+def refused(*words, code=2, printed=False):
+    """The one sentence about a command that cannot be done; something may have been printed before."""
     answer = ucb(*words)
     assert answer.exit_code == code, answer.output
-    assert answer.stdout == ""
+    assert bool(answer.stdout) == printed
     assert "Traceback" not in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
     return answer.stderr
@@ -228,6 +228,9 @@ def test_the_folder_in_the_advice_can_be_pasted(done):
         ([*SMALL, "--method", "ord-ft"], "ord-ft has no --samples: leave it out"),
         ([*SMALL, "--hidden", "0"], "hidden must be at least 1, not 0"),
         ([*SMALL, "--seed", "-1"], "seed must be at least 0, not -1"),
+        ([*SMALL, "--apart"], "are choices for a single head: add --single-head"),
+        ([*SMALL, "--task-told"], "are choices for a single head: add --single-head"),
+        ([*SMALL, "--single-head", "--apart", "--blur", "0.5", "--epochs", "1"], "share their outputs"),
         ([*SMALL, "--device", "gpu"], "device must be cpu, cuda or cuda:N, not 'gpu'"),
         ([*SMALL, "--device", "meta"], "device must be cpu, cuda or cuda:N, not 'meta'"),
         ([*SMALL, "--device", "cuda:99"], "device cuda:99 is not here"),
@@ -237,6 +240,30 @@ def test_bad_input_gets_one_sentence(tmp_path, words, expected):
     sentence = refused(*words, "--out", tmp_path / "run")
     assert expected in sentence
     assert not (tmp_path / "run").exists()
+
+
+def test_one_head_apart_and_told_the_task(tmp_path):
+    words = ["--single-head", "--apart", "--task-told", "--set", "own_classes=true"]
+    answer = ucb(*SMALL, *words, "--out", tmp_path / "run")
+    assert answer.exit_code == 0, answer.output
+    result = json.loads((tmp_path / "run" / "result.json").read_text())
+    assert (result["config"]["apart"], result["config"]["task_told"]) == (True, True)
+    assert result["generalised_acc"] is None
+    assert "no task named" not in answer.stdout
+
+
+def test_tuning_takes_the_scenarios_of_a_run(tmp_path, monkeypatch):
+    searched = []
+
+    def no_search(record, *_):
+        searched.append(record.search)
+        raise ValueError("that is enough")
+
+    monkeypatch.setattr(tune, "by_grid", no_search)
+    words = ["tune", "mnist-permuted", "--method", "ucb", "--results", tmp_path]
+    refused(*words, "--single-head", "--apart", "--task-told", code=2, printed=True)
+    refused(*words, "--single-head", code=2, printed=True)
+    assert [(each.single_head, each.apart, each.task_told) for each in searched] == [(True,) * 3, (True, False, False)]
 
 
 def test_a_gpu_that_is_not_there_is_said(tmp_path, monkeypatch):

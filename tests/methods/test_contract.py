@@ -19,6 +19,7 @@ SCENARIOS = {
     "one head, task known": Scenario("one"),
     "one head, task hidden": Scenario("one", task_known=False),
     "shared outputs": Scenario("one", task_known=False, shared_outputs=True),
+    "shared outputs, task known": Scenario("one", shared_outputs=True),
 }
 
 

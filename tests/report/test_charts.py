@@ -127,6 +127,12 @@ def test_other_settings_are_another_row_and_other_tasks_another_section():
         "mnist-5split, 3 tasks, single head",
     ]
     assert comparison.sections_of([result(seed=0), hidden]) == []
+    told = result(seed=3)
+    told["config"] |= {"single_head": True, "apart": True, "task_told": True}
+    assert comparison.stream_name(told) == "mnist-5split, 3 tasks, single head, outputs apart, task told"
+    known = result(seed=1)
+    known["config"] |= {"apart": False, "task_told": False}
+    assert len(comparison.groups_of([result(seed=0), known])) == 1, "earlier results do not name these choices"
 
 
 def test_a_figure_that_only_some_runs_have_is_compared_among_these():

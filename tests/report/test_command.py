@@ -15,6 +15,8 @@ JOBS = [
     Job("mnist-5split", "ord-jt", tasks=2, training={"graphs": False}, settings={"final_only": True}),
     Job("mnist-permuted", "ucb-ng", blur=0.5, settings={"temperature": 5e-05}),
     Job("cifar-alternating", "ord-ft", single_head=True, net="resnet18", device="cuda:1"),
+    Job("mnist-permuted", "ucb", single_head=True, apart=True),
+    Job("mnist-permuted", "bbb-ft", single_head=True, apart=True, task_told=True, settings={"own_classes": True}),
     Job("folders", "ucb", data=["/a folder/of mine", "/b"], training={"precision": "bf16"}),
 ]
 

@@ -83,6 +83,15 @@ def test_seeds_that_differ_in_more_than_the_seed_are_said(lines):
     assert lines["vcl"].notes == ("trained for an epoch",)
 
 
+def test_a_choice_that_an_earlier_run_does_not_name_is_no_other_setting(table, tmp_path):
+    keep(tmp_path, "tiny", "ucb", 0, 99.60)
+    keep(tmp_path, "tiny", "ucb", 1, 99.60, apart=False, task_told=False)
+    assert {line.name: line for line in compared(table, tmp_path)}["ucb"].notes == ()
+    keep(tmp_path, "tiny", "ucb", 2, 99.60, task_told=True)
+    again = {line.name: line for line in compared(table, tmp_path)}["ucb"]
+    assert again.notes == ("the seeds were run with different settings",)
+
+
 @pytest.mark.parametrize(
     ("ours", "theirs", "matched"),
     [

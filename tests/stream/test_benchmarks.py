@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 import torch
 
@@ -94,6 +96,9 @@ def test_single_head(name, form, outputs, of_the_second):
     assert stream.outputs_of(1) == of_the_second
     assert stream.scenario.heads == "one"
     assert not stream.scenario.task_known
+    told = benchmark(name, seed=0, single_head=True, task_told=True, **form)
+    assert told.scenario == dataclasses.replace(stream.scenario, task_known=True)
+    assert [told.outputs_of(i) for i in range(len(told))] == [stream.outputs_of(i) for i in range(len(told))]
 
 
 def test_number_of_tasks():
@@ -111,6 +116,9 @@ def test_number_of_tasks():
         (lambda: benchmark("mnist-permuted", 0, tasks=0), "tasks must be at least 1 for mnist-permuted, not 0"),
         (lambda: benchmark("mnist-5split", seed=-1), "seed must be at least 0"),
         (lambda: benchmark("mnist-permuted", 0, shared_outputs=False), "only with a single head"),
+        (lambda: benchmark("mnist-permuted", 0, task_told=True), "told or hidden only with a single head"),
+        (lambda: benchmark("mnist-permuted", 0, single_head=True, task_told=True, blur=0.5), "are never told"),
+        (lambda: benchmark("mnist-permuted", 0, single_head=True, shared_outputs=False, blur=0), "share their outputs"),
         (
             lambda: benchmark("mnist-5spilt", 0),
             "no benchmark 'mnist-5spilt': did you mean mnist-5split or mnist-2split",

@@ -9,6 +9,7 @@ import torch
 from tests.engine.runs import small_run
 from ucb.engine import Job
 from ucb.engine.job import method_named
+from ucb.stream import Scenario
 from ucb.stream.examples import Examples
 from ucb.tuning import Record, Search, by_grid, by_optuna, choose, grid_of, points_of
 from ucb.tuning.choice import judged, projected
@@ -102,6 +103,25 @@ def test_held_out_data_judges_and_test_data_is_never_read(sealed, tmp_path):
     assert json.loads(record.path.read_text())["trials"] == again.trials
     other = Record(dataclasses.replace(search, epochs=2), tmp_path)
     assert other.trials == []
+
+
+def test_trials_from_before_a_choice_was_known_are_recognised(tmp_path):
+    search = Search("mnist-permuted", "ord-ft", single_head=True, **SMALL)
+    record = Record(search, tmp_path)
+    record.add(found(0.1, 0.5))
+    kept = json.loads(record.path.read_text())
+    assert {name: kept.pop(name) for name in ("apart", "task_told")} == {"apart": False, "task_told": False}
+    record.path.write_text(json.dumps(kept))
+    assert Record(search, tmp_path).find({"lr": 0.1})["score"] == 0.5
+    for option in ("apart", "task_told"):
+        assert Record(dataclasses.replace(search, **{option: True}), tmp_path).trials == []
+
+
+def test_a_trial_learns_in_the_scenario_that_is_searched():
+    search = Search("mnist-permuted", "ord-ft", single_head=True, apart=True, task_told=True, **SMALL)
+    stream = run_of(search, {"lr": 0.1}).stream
+    assert stream.head_sizes == (20,)
+    assert stream.scenario == Scenario("one", task_known=True)
 
 
 def test_trials_in_processes_and_one_after_the_other_are_the_same(tmp_path):

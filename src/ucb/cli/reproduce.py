@@ -49,7 +49,9 @@ def reproduce_command(
     ] = None,
     seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = 3,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    jobs: Annotated[int, typer.Option(help="On a CPU so many processes, a thread each; on a GPU so many rows side by side.")] = 1,
+    jobs: Annotated[
+        int, typer.Option(help="On a CPU so many processes, a thread each; on a GPU so many rows side by side.")
+    ] = 1,
     out: Annotated[Path, typer.Option(help="Where results are kept, in tables/TABLE.")] = Path("results"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     debug: Debug = False,

@@ -36,6 +36,8 @@ def tune_command(
     ] = False,
     blur: Annotated[float | None, typer.Option(help="As in `ucb run`: one pass, and no boundaries.")] = None,
     single_head: Annotated[bool, typer.Option("--single-head", help="As in `ucb run`: the task is hidden.")] = False,
+    apart: Annotated[bool, typer.Option("--apart", help="As in `ucb run`: tasks share no outputs.")] = False,
+    task_told: Annotated[bool, typer.Option("--task-told", help="As in `ucb run`: one head, and the task.")] = False,
     net: Annotated[str | None, typer.Option(help="As in `ucb run`.  [default: the benchmark's]")] = None,
     hidden: Annotated[
         list[int] | None, typer.Option(metavar="<int>", help="Units of a hidden layer of the mlp, as in `ucb run`.")
@@ -62,6 +64,8 @@ def tune_command(
             net=net,
             net_options=options,
             name=name,
+            apart=apart,
+            task_told=task_told,
         )
         space = grid_of(method, prior=prior, instead=_values(grid or []))
         points, record = points_of(space), Record(search, results)

@@ -6,13 +6,14 @@ import shlex
 from typing import Any
 
 OPTIONS = ("seed", "tasks", "blur", "faces", "net", "device")
+FLAGS = ("single_head", "apart", "task_told")
 
 
 def command_of(config: dict[str, Any], between: str = " ") -> str:
     """Return the ``ucb run`` that gives this configuration; ``between`` stands between its options."""
     words = [["ucb", "run", config["benchmark"]], ["--method", config["method"]]]
     words += [[f"--{name}", str(config[name])] for name in OPTIONS if config.get(name) is not None]
-    words += [["--single-head"]] if config.get("single_head") else []
+    words += [[f"--{name.replace('_', '-')}"] for name in FLAGS if config.get(name)]
     words += [["--data", folder] for folder in config.get("data") or []]
     for part in ("net_options", "training", "settings"):
         for name, value in config.get(part, {}).items():

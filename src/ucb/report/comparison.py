@@ -11,7 +11,7 @@ from typing import Any
 from ucb.report.chart import Chart, Table, axis, places, plain
 
 Result = dict[str, Any]
-STREAM = ("benchmark", "tasks", "single_head", "blur", "faces", "data")
+STREAM = ("benchmark", "tasks", "single_head", "apart", "task_told", "blur", "faces", "data")
 """What decides which tasks are learnt, of a run's configuration."""
 MEGA = 1e6
 
@@ -102,7 +102,8 @@ def stream_name(result: Result) -> str:
     """Return what is learnt in a run: the benchmark, and what was changed about it."""
     config, words = result["config"], [result["benchmark"]]
     words += [f"{len(result['tasks'])} tasks"]
-    words += ["single head"] if config.get("single_head") else []
+    said = {"single_head": "single head", "apart": "outputs apart", "task_told": "task told"}
+    words += [word for name, word in said.items() if config.get(name)]
     words += [f"{name} {config[name]}" for name in ("blur", "faces") if config.get(name) is not None]
     return ", ".join([*words, *(config.get("data") or [])])
 

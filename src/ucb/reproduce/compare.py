@@ -13,7 +13,7 @@ from typing import Any
 
 from ucb import paper
 from ucb.reproduce.definitions import Row, Table, home_of
-from ucb.reproduce.jobs import ROOM
+from ucb.reproduce.jobs import ROOM, completed
 
 WITHOUT_SPREAD = 1.0
 """Points that ACC may be below the paper's where no spread is known."""
@@ -116,7 +116,8 @@ def _line(table: Table, row: Row, results: Path) -> Line:
 
 def _plain(config: dict[str, Any]) -> str:
     """Return what the seeds of one row must agree in."""
-    return json.dumps({name: value for name, value in config.items() if name not in ("seed", "device")}, sort_keys=True)
+    known = completed(config)
+    return json.dumps({name: known[name] for name in known if name not in ("seed", "device")}, sort_keys=True)
 
 
 def over_seeds(results: Sequence[dict[str, Any]], name: str) -> Measure | None:

@@ -36,6 +36,10 @@ class Row:
     """Settings of method, training and net that differ from the recipe's."""
     tasks: int | None = None
     single_head: bool = False
+    apart: bool = False
+    """With a single head: an output for each class of each task."""
+    task_told: bool = False
+    """With a single head: the task is told at test time."""
     net: str | None = None
     faces: str | None = None
     budget: int | None = None

@@ -21,7 +21,16 @@ def job_of(row: Row, seed: int = 0, device: str = "cpu") -> Job:
     if row.method is None or row.same_as:
         raise ValueError(f"{row.name} is no run of its own: {row.obstacle or row.same_as}")
     order = Job(
-        row.benchmark, row.method, seed, row.tasks, row.single_head, faces=row.faces, net=row.net, device=device
+        row.benchmark,
+        row.method,
+        seed,
+        row.tasks,
+        row.single_head,
+        apart=row.apart,
+        task_told=row.task_told,
+        faces=row.faces,
+        net=row.net,
+        device=device,
     )
     values = dict(row.settings)
     if row.budget is not None and "hidden" not in values:
@@ -46,10 +55,14 @@ def run_folder(runs: Path, table: str, row: str, seed: int) -> Path:
     return runs / ROOM / table / f"{row}-seed{seed}"
 
 
+def completed(config: dict[str, Any]) -> dict[str, Any]:
+    """Return an earlier run's configuration with every choice that it may not name: it had its default then."""
+    return dataclasses.asdict(Job("", "")) | config
+
+
 def differences(old: dict[str, Any], job: Job) -> list[str]:
     """Say in what an earlier run's configuration differs from a job; the device does not count."""
-    new = dataclasses.asdict(job)
-    old = dataclasses.asdict(Job("", "")) | old  # what was not known then had its default
+    old, new = completed(old), dataclasses.asdict(job)
     found = []
     for name in sorted({*old, *new} - {"device"}):
         was, now = old.get(name), new.get(name)

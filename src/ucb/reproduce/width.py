@@ -24,7 +24,8 @@ def values_a_weight(method: str) -> int:
 
 def units_for(budget: int, order: Job) -> int:
     """Return the units of one hidden layer with which the order's net comes nearest to ``budget`` stored values."""
-    heads, each = head_sizes(order.benchmark, order.tasks, order.single_head), values_a_weight(order.method)
+    heads = head_sizes(order.benchmark, order.tasks, order.single_head, order.apart)
+    each = values_a_weight(order.method)
 
     def stored(units: int) -> int:
         return each * weights(units, heads)
@@ -41,6 +42,7 @@ def weights(units: int, heads: Sequence[int]) -> int:
 
 
 @cache
-def head_sizes(name: str, tasks: int | None, single_head: bool) -> tuple[int, ...]:
+def head_sizes(name: str, tasks: int | None, single_head: bool, apart: bool) -> tuple[int, ...]:
     """Return the outputs of every head of a benchmark's net."""
-    return benchmark(name, tasks=tasks, single_head=single_head).head_sizes
+    shared = False if apart else None
+    return benchmark(name, tasks=tasks, single_head=single_head, shared_outputs=shared).head_sizes

@@ -45,13 +45,14 @@ def benchmark(
     shared_outputs: bool | None = None,
     blur: float | None = None,
     faces: str | None = None,
+    task_told: bool = False,
 ) -> Stream:
     """Return the first ``tasks`` tasks of a benchmark (all, if None).
 
-    They have a head each, and the task is known; or, with ``single_head``, one head, and the task is hidden. The
-    outputs of that head are then shared by the tasks (``mnist-permuted``: 10) or one for each class of each task (100);
-    None is the benchmark's own choice. With ``blur`` (0 to 1) they fade into each other, share their outputs, and no
-    boundary is told. ``faces`` names the data set of faces of ``eight-datasets``.
+    They have a head each, and the task is known; or, with ``single_head``, one head, and the task is hidden unless it
+    is ``task_told``. The outputs of that head are shared by the tasks (``mnist-permuted``: 10) or one for each class of
+    each task (100); None is the benchmark's own choice. With ``blur`` (0 to 1) they fade into each other, share their
+    outputs, and no boundary is told. ``faces`` names the data set of faces of ``eight-datasets``.
     """
     known = find(name)
     if faces is not None and faces not in known.faces:
@@ -64,11 +65,15 @@ def benchmark(
         raise ValueError(f"tasks must be {allowed} for {name}, not {tasks}")
     if shared_outputs is not None and not single_head:
         raise ValueError("outputs can be shared or apart only with a single head")
+    if task_told and not single_head:
+        raise ValueError("the task can be told or hidden only with a single head: with several it is known")
     if blur is not None:
+        if task_told or shared_outputs is False:
+            raise ValueError("tasks that fade into each other share their outputs, and are never told")
         shared = Scenario("one", task_known=False, shared_outputs=True)
         return blurred(known.build(seed, tasks, shared, faces), blur, seed)
     shared_outputs = known.shared_outputs if shared_outputs is None else shared_outputs
-    scenario = Scenario("one", task_known=False, shared_outputs=shared_outputs) if single_head else Scenario()
+    scenario = Scenario("one", task_told, shared_outputs) if single_head else Scenario()
     return known.build(seed, tasks, scenario, faces)
 
 

@@ -29,6 +29,8 @@ class Search:
     net_options: dict[str, Any] = field(default_factory=dict)
     name: str | None = None
     """Under which recipes and trials are kept; None is the benchmark's name."""
+    apart: bool = False
+    task_told: bool = False
 
     @property
     def kind(self) -> str:
@@ -56,10 +58,10 @@ class Record:
     def _is_of_this(self, kept: dict[str, Any]) -> bool:
         """Whether a file's trials learnt as ours do; on which device does not matter."""
         mine = dataclasses.asdict(self.search)
-        return all(
-            kept.get(key, mine[key]) == mine[key]
-            for key in ("epochs", "blur", "seed", "single_head", "net", "net_options")
-        )
+        # What a file does not name was not known then; of the last two there was one choice.
+        known = mine | {"apart": False, "task_told": False} | kept
+        keys = ("epochs", "blur", "seed", "single_head", "net", "net_options", "apart", "task_told")
+        return all(known[key] == mine[key] for key in keys)
 
     def find(self, point: Point) -> Found | None:
         """Return what was found of some settings, if they have been tried."""

@@ -32,6 +32,8 @@ def run_of(search: Search, point: Point, observer: Observer | None = None) -> Ru
         search.seed,
         tasks=None if search.all_tasks else TASKS,
         single_head=search.single_head,
+        apart=search.apart,
+        task_told=search.task_told,
         blur=search.blur,
         net=search.net,
         net_options=search.net_options,

@@ -1,0 +1,181 @@
+"""docs/reproduction.md says what the result files say, whatever they say, and its commands do what they promise."""
+
+import dataclasses
+import json
+import re
+import shlex
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from ucb.cli import app as commands
+from ucb.cli import tune
+from ucb.engine.recipes import recipe_for
+from ucb.reproduce import table_named, tables
+from ucb.reproduce.compare import Measure
+from ucb.reproduce.jobs import job_of
+
+ROOT = Path(__file__).parent.parent
+PAGE = ROOT / "docs" / "reproduction.md"
+
+
+@pytest.fixture
+def made(monkeypatch):
+    """The module that makes the page; afterwards nothing of it is left."""
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    yield __import__("reproduction_page")
+    for path in (ROOT / "benchmarks").glob("*.py"):
+        sys.modules.pop(path.stem, None)
+
+
+def keep(results, table, name, accs, device="a machine", settings=None):
+    """Write result files as runs of the row would, one for each accuracy."""
+    row = table_named(table).row(name)
+    for seed, acc in enumerate(accs):
+        config = dataclasses.asdict(job_of(row, seed))
+        config["settings"] |= settings or {}
+        found = {"seed": seed, "acc": acc, "bwt": -1.0, "config": config, "device": device, "seconds": 90.0 + seed}
+        path = results / "tables" / table / f"{name}-seed{seed}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({**found, "versions": {"ucb": "1.2"}}))
+
+
+def plain(text):
+    """A text on one line."""
+    return re.sub(r"\s+", " ", text)
+
+
+def test_the_committed_page_is_what_the_results_say(made):
+    assert PAGE.read_text() == made.page(), "run benchmarks/write_docs.py"
+
+
+def test_every_result_file_stands_in_a_table(made):
+    text = PAGE.read_text()
+    for path in (ROOT / "results" / "tables").glob("*/*.json"):
+        table = table_named(path.parent.name)
+        row = table.row(re.sub(r"-seed\d+$", "", path.stem))
+        title = made.capital(table.about)
+        section = text[text.index(f"## {title}") :].split("\n## ")[0]
+        assert f"`{row.name}`" in section
+
+
+def test_links_lead_somewhere():
+    targets = re.findall(r"\]\(([^)]+)\)", PAGE.read_text())
+    assert len(targets) > 10
+    for target in targets:
+        assert (PAGE.parent / target).exists(), target
+
+
+def test_without_results_every_table_is_named_with_its_command(made, tmp_path):
+    text = made.page(tmp_path)
+    assert f"0 of {sum(len(made.compared(t, tmp_path)) for t in tables().values()) - 1} rows are measured" in plain(
+        text
+    )
+    assert "Does the uncertainty" not in text
+    left = text[text.index("## Not measured yet") :].splitlines()
+    for table in tables().values():
+        (line,) = [line for line in left if f"ucb reproduce {table.id} --device cuda`" in line]
+        assert made.capital(table.about) in line
+
+
+def test_what_matches_and_what_does_not_is_said_with_the_reason(made, tmp_path):
+    keep(tmp_path, "5split-mnist", "ucb", (99.60, 99.62, 99.64))
+    keep(tmp_path, "5split-mnist", "hat", (99.80, 99.80, 99.80))
+    keep(tmp_path, "5split-mnist", "vcl-vadam", (98.0, 98.1), device="another machine")
+    keep(tmp_path, "5split-mnist", "vcl", (97.0, 97.1, 97.2), settings={"lr": 0.5})
+    keep(tmp_path, "5split-mnist", "ucb-ng", (99.0, 99.0, 99.0))
+    text = plain(made.page(tmp_path))
+    # UCB's runs also stand in the table of heads, beside another figure of the paper's, and are above that.
+    assert "5 of them with 3 seeds or more: 14 runs, whose times add up to 21 min" in text
+    assert "5 of these rows stand beside a figure of the paper's: 3 match it, of which 2 are above it" in text
+    assert "by more than the same measure, and 2 do not match." in text
+    assert "Measured rows have 3 seeds, but `vcl-vadam` has 2. Not measured yet: 15 of 20 rows." in text
+    assert "Of 14 rows beside a figure of the paper's 4 are measured. Matched: `hat`, `ucb`." in text
+    assert "above the paper's by more than the same measure: `hat` (+0.21)." in text
+    assert "Not matched: `vcl-vadam`, by -1.12 (the paper quotes this figure from another work" in text
+    assert "Not matched: `vcl`, by -1.10 (no reason is known)." in text
+    assert "12 runs of 90 s to 92 s, together 18 min, on a machine (ucb 1.2)." in text
+    assert "2 runs of 90 s to 91 s, together 3 min, on another machine (ucb 1.2)." in text
+    assert re.search(r"`vcl` was measured with other settings than it would have now: lr was 0.5 and is [\d.]+\.", text)
+    assert "`ucb` was measured with other settings" not in text
+    chosen = recipe_for("5split-mnist", "ucb")
+    assert f"temperature {chosen.settings['temperature']}, " in text
+    assert f"| {chosen.found} |" in text
+    script = "python benchmarks/tune_tables.py 5split-mnist --methods hat,ucb,ucb-ng --device cuda"
+    assert f"{script} ucb reproduce 5split-mnist --device cuda ucb table 5split-mnist" in text
+
+
+def test_a_row_that_shows_other_runs_names_them(made, tmp_path):
+    keep(tmp_path, "2split-mnist", "ucb", (99.1, 99.2, 99.3))
+    text = plain(made.page(tmp_path))
+    assert "Rows that show the runs of other tables: `ucb-mu-certainty` (2split-mnist/ucb)." in text
+    assert "3 of them with 3 seeds or more: 3 runs" in text, "runs that serve several rows count once"
+
+
+@pytest.mark.parametrize(
+    ("ours", "control", "said"),
+    [
+        (Measure(99.0, 0.3), Measure(97.9, 0.4), ["+1.10", "1.00", "yes"]),
+        (Measure(99.0, 0.3), Measure(98.1, 0.4), ["+0.90", "1.00", "no, within the spread"]),
+        (Measure(99.0, 0.3), Measure(100.1, 0.4), ["-1.10", "1.00", "no, worse"]),
+        (Measure(99.0), Measure(97.0, 0.1), ["+2.00", "-", "one seed cannot tell"]),
+    ],
+)
+def test_the_control_is_beaten_by_twice_the_combined_spread_or_not_at_all(made, ours, control, said):
+    assert made.beside(ours, control)[2:] == said
+
+
+def test_ucb_stands_beside_the_control_of_its_own_size(made, tmp_path):
+    keep(tmp_path, "permuted-mnist", "ucb-0.1m", (93.0, 93.2))
+    keep(tmp_path, "permuted-mnist", "uniform-lr-1.9m", (90.0, 90.2))
+    assert "Does the uncertainty" not in made.page(tmp_path)
+    keep(tmp_path, "permuted-mnist", "uniform-lr-0.1m", (91.0, 91.2))
+    text = made.page(tmp_path)
+    assert "In 1 of 1 comparisons" in plain(text)
+    assert "| `permuted-mnist` | `ucb-0.1m` | 93.10 +- 0.14 | 91.10 +- 0.14 | +2.00 | 0.40 | yes |" in text
+
+
+def test_every_contradiction_has_all_its_figures(made):
+    text = plain(PAGE.read_text())
+    for each in made.paper.contradictions():
+        part = text[text.index(made.capital(each.about)) :].split(each.note)[0]
+        assert all(f"{stated.value:g} (" in part for stated in each.stated)
+    assert "0.03 (the text on Permuted MNIST; table `permuted-mnist`, row UCB, 1.9M)" in text
+
+
+def lines_of_commands():
+    return re.findall(r"^(?:ucb|python) .*$", PAGE.read_text(), re.MULTILINE)
+
+
+def test_commands_that_tune_search_what_the_recipe_says_was_tried(monkeypatch, tmp_path):
+    searched = []
+
+    def no_search(record, points, *_):
+        searched.append((record.search, points))
+        raise ValueError("that is enough")
+
+    monkeypatch.setattr(tune, "by_grid", no_search)
+    lines = [line for line in lines_of_commands() if line.startswith("ucb tune")]
+    for line in lines:
+        answer = CliRunner().invoke(commands.app, [*shlex.split(line)[1:], "--results", str(tmp_path)])
+        assert "that is enough" in answer.stderr, answer.output
+    assert len(searched) == len(lines) > 0
+    for search, points in searched:
+        recipe = recipe_for(search.kind, search.method)
+        tried = {name: sorted({point[name] for point in points}) for name in points[0]}
+        assert tried == {name: sorted(values) for name, values in recipe.grid.items()}
+        assert search.all_tasks == ("all tasks" in recipe.found)
+
+
+def test_commands_of_the_script_name_tables_and_methods_that_it_knows(made):
+    tune_tables = __import__("tune_tables")
+    for line in lines_of_commands():
+        words = shlex.split(line)
+        if words[0] == "python":
+            assert (ROOT / words[1]).is_file()
+            asked = words[words.index("--methods") + 1].split(",") if "--methods" in words else []
+            assert {search.method for search in tune_tables.searches(words[2], 1, "cpu", asked)} >= set(asked)
+        elif words[1] in ("reproduce", "table"):
+            assert words[2] in tables()
