@@ -1,8 +1,8 @@
 """Put what was measured into the documents, between the markers that name it.
 
 <!-- figures: NAME --> ... <!-- end --> is what `ucb bench` found (results/bench/NAME.json), <!-- runs: NAME --> what
-`gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables`. A GPU is not everywhere: without its result
-files, what the document says of it stays. docs/reproduction.md is written as a whole (:mod:`reproduction_page`).
+`gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables` or :mod:`wave_tables`. A GPU is not everywhere:
+without its result files, what the document says of it stays. docs/reproduction.md is written as a whole (:mod:`reproduction_page`).
 """
 
 from __future__ import annotations
@@ -12,12 +12,14 @@ import re
 from pathlib import Path
 from statistics import mean, median, pstdev
 
+import method_tables
 import reproduction_page
-from method_tables import TABLES
+import wave_tables
 from ucb.bench import markdown
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md")]
+DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md", "learn-from-your-data.md")]
+TABLES = {**method_tables.TABLES, **wave_tables.TABLES}
 ON_A_GPU = ("step-gpu", "runs-gpu")
 
 

@@ -14,6 +14,7 @@ import ucb
 from ucb import engine
 from ucb.cli.bench import bench_command
 from ucb.cli.data import data_app
+from ucb.cli.export import export_command
 from ucb.cli.failing import answering
 from ucb.cli.learn import learn_command
 from ucb.cli.model import forget_check_command, show_command
@@ -42,6 +43,7 @@ app.command("learn", short_help="Learn a wave of your own data into a model file
 app.command("predict", short_help="Say what inputs are, and how sure a model is of it.")(predict_command)
 app.command("show", short_help="Say what a model file has learnt, and how certain it is.")(show_command)
 app.command("forget-check", short_help="Measure what a model still knows of old data.")(forget_check_command)
+app.command("export", short_help="Write a model's mean weights as an ONNX file.")(export_command)
 app.command("tune", short_help="Choose a method's settings on held-out data.")(tune_command)
 app.command("report", short_help="Write one page about runs, with charts.")(report_command)
 app.command("reproduce", short_help="Run what a table of the paper still lacks.")(reproduce_command)
@@ -118,6 +120,12 @@ def run_command(
     single_head: Annotated[
         bool, typer.Option("--single-head", help="One head; the task is hidden at test time.")
     ] = False,
+    apart: Annotated[
+        bool, typer.Option("--apart", help="With one head: an output for each class of each task, none is shared.")
+    ] = False,
+    task_told: Annotated[
+        bool, typer.Option("--task-told", help="With one head: the task is told, and its own outputs alone count.")
+    ] = False,
     blur: Annotated[
         float | None,
         typer.Option(help="0 to 1: tasks fade into each other and share their outputs; no boundary is told."),
@@ -139,7 +147,20 @@ def run_command(
     folder = out or Path("runs") / f"{benchmark}-{method}-seed{seed}"
     with answering(folder, debug or context.obj):
         folders = [str(path.resolve()) for path in data or []]
-        order = Job(benchmark, method, seed, tasks, single_head, blur, faces, folders, net, device=device)
+        order = Job(
+            benchmark,
+            method,
+            seed,
+            tasks,
+            single_head,
+            blur,
+            faces,
+            folders,
+            net,
+            device=device,
+            apart=apart,
+            task_told=task_told,
+        )
         options = {"epochs": epochs, "samples": samples, "hidden": hidden, "final_only": final_only or None}
         job = job_from(order, options, set_ or [])
         if seeds is not None:

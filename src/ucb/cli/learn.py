@@ -1,0 +1,164 @@
+"""``ucb learn``: one wave of your own data into a model file."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ucb import waves
+from ucb.cli.failing import INTERRUPTED, answering, errors
+from ucb.cli.show import console, say
+from ucb.engine import InterruptedRunError
+from ucb.waves import METHODS, Report, Watcher
+from ucb.waves.keeping import progress_file
+from ucb.waves.sources import Skipped
+
+SHOWN = 5
+"""Files that could not be read are named up to this many."""
+SILENCE = 10.0
+"""Seconds between two lines about how far the work is, where there is no terminal."""
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file.")]
+Data = Annotated[
+    Path,
+    typer.Argument(metavar="DATA", help="A folder of class folders with images, or a .csv, .npz or .parquet file."),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Name every file that could not be read.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+
+
+def learn_command(
+    context: typer.Context,
+    model: ModelFile,
+    data: Data,
+    name: Annotated[str | None, typer.Option(metavar="WAVE", help="What to call this wave.  [default: wave N]")] = None,
+    method: Annotated[
+        str | None, typer.Option(help=f"How to learn: {' or '.join(METHODS)}.  [default: fixed, or the model's]")
+    ] = None,
+    net: Annotated[str | None, typer.Option(help="With ucb-ng: small, mlp, alexnet or resnet18.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="A table's column with the classes.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Fixes what is held out, and all noise.  [default: 0]")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    epochs: Annotated[int | None, typer.Option(min=1, help="With ucb-ng: the most epochs a wave may take.")] = None,
+    verbose: Verbose = False,
+    debug: Debug = False,
+) -> None:
+    """Learn a wave of labelled data. MODEL is made at the first wave; DATA may be deleted afterwards."""
+    with answering(model, debug or context.obj), stopping_well(model, learns=True), watched("learning") as watcher:
+        report = waves.learn(
+            model,
+            data,
+            name,
+            method=method,
+            net=net,
+            label=label,
+            seed=seed,
+            device=device,
+            epochs=epochs,
+            watcher=watcher,
+        )
+        watcher.done()
+        _show(report, model, verbose)
+
+
+def _show(report: Report, model: Path, verbose: bool) -> None:
+    wave = report.wave
+    for remark in report.remarks:
+        say(f"note: {remark}")
+    show_skipped(report.skipped, verbose)
+    number, classes = sum(wave.examples.values()), len(wave.examples)
+    new = f", {len(report.new_classes)} of them new" if report.new_classes else ", none of them new"
+    say(f"learnt {wave.name!r}: {number} examples of {classes} {_classes(classes)}{new}, in {report.seconds:.1f} s")
+    if wave.accuracy is None:
+        say("too few examples to hold any out: the accuracy is not known")
+    else:
+        asked = sum(asked for asked, _ in wave.held_out.values())
+        say(f"right in {wave.accuracy:.2f} % of {asked} held-out examples of this wave, no wave named")
+    for effect in report.effects:
+        say(f"effect on {effect.wave!r}: {effect.sentence}")
+    say(f"the model is in {model} ({model.stat().st_size / 1e6:.1f} MB); the data are no longer needed")
+
+
+def _classes(number: int) -> str:
+    return "class" if number == 1 else "classes"
+
+
+def show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False) -> None:
+    """Name what could not be read."""
+    if not skipped:
+        return
+    write = complain if on_errors else say
+    write(f"{len(skipped)} could not be read and {'is' if len(skipped) == 1 else 'are'} left out:")
+    shown = skipped if verbose else skipped[:SHOWN]
+    for one in shown:
+        write(f"  {one.name}: {one.why}")
+    if len(skipped) > len(shown):
+        write(f"  and {len(skipped) - len(shown)} more (--verbose names all)")
+
+
+def complain(line: str) -> None:
+    """Print a line where errors go."""
+    errors.print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+@contextmanager
+def stopping_well(model: Path, learns: bool = False) -> Iterator[None]:
+    """Answer Ctrl-C with a sentence."""
+    try:
+        yield
+    except (KeyboardInterrupt, InterruptedRunError):
+        if not learns:
+            complain(f"interrupted: {model} is as it was")
+            raise typer.Exit(INTERRUPTED) from None
+        kept = progress_file(model).exists()
+        how = "the same command goes on where it stopped" if kept else "nothing of this wave was kept"
+        what = "is as it was" if model.exists() else "is not there yet"
+        complain(f"interrupted: {model} {what}; {how}")
+        raise typer.Exit(INTERRUPTED) from None
+
+
+class Bar(Watcher):
+    """A bar in a terminal; elsewhere a line now and then."""
+
+    def __init__(self, what: str) -> None:
+        self.what, self.last = what, time.monotonic()
+        self.progress: Progress | None = None
+        if console.is_terminal and not console.is_dumb_terminal:
+            columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+            self.progress = Progress(*columns, console=console, transient=True)
+            self.task = self.progress.add_task(what, total=None)
+            self.progress.start()
+
+    def moved(self, done: int, total: int) -> None:
+        """Move the bar."""
+        if self.progress is not None:
+            self.progress.update(self.task, completed=done, total=total)
+        elif time.monotonic() >= self.last + SILENCE:
+            self.last = time.monotonic()
+            complain(f"{self.what}: {done} of {total}")
+
+    def noted(self, sentence: str) -> None:
+        """Print a sentence."""
+        complain(sentence)
+
+    def done(self) -> None:
+        """Take the bar away."""
+        if self.progress is not None:
+            self.progress.stop()
+
+
+@contextmanager
+def watched(what: str) -> Iterator[Bar]:
+    """Show how far some work is."""
+    bar = Bar(what)
+    try:
+        yield bar
+    finally:
+        bar.done()

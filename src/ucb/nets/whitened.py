@@ -1,0 +1,98 @@
+"""Patches as filters, whitened: for images whose neighbouring pixels and colours are nearly the same everywhere.
+
+After Coates, Ng and Lee (2011, 2012). With Z a whitening of the first images' patches, a filter d is a whitened patch
+of norm 1 and answers d^T Z p, where p is a patch of the image without its mean and divided by its norm. Both signs of
+an answer count, each above a threshold: a filter serves twice for the price of one convolution.
+"""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ucb.nets.patches import PatchFilters
+
+SOFTNESS = 0.3
+"""Added to a patch's norm, so that the noise of an empty patch is not blown up to a pattern."""
+SAMPLED = 100_000
+"""Patches by which the whitening is found."""
+AT_A_TIME = 16
+"""Images whose answers fit into a processor's cache: twice as fast as a large batch."""
+SPREAD = 0.3
+"""The standard deviation that answers to vivid patches have, so that a threshold means the same whatever the images."""
+
+
+class WhitenedPatches(PatchFilters):
+    """relu(answer - threshold) and relu(-answer - threshold), averaged over a grid of cells."""
+
+    def __init__(
+        self, channels: int, filters: int, size: int, cells: int, threshold: float = 0.3, floor: float = 0.03
+    ) -> None:
+        super().__init__(channels, filters, size, cells, threshold)
+        self.floor = floor
+        """Added to the patches' variances before whitening, as a share of the largest: noise is not blown up."""
+
+    @property
+    def features(self) -> int:
+        """How many features come out."""
+        return 2 * len(self.filters) * self.cells**2
+
+    @torch.no_grad()
+    def look(self, images: Tensor, generator: torch.Generator) -> None:
+        """Take whitened patches of some images as filters; where these have too few patches, the first ones stay."""
+        patches = F.unfold(images, self.size).transpose(1, 2).flatten(0, 1)
+        order = torch.randperm(len(patches), generator=generator)[:SAMPLED]
+        patches = patches[order.to(patches.device)].double()
+        patches -= patches.mean(1, keepdim=True)
+        norms = patches.norm(dim=1, keepdim=True)
+        patches /= norms + SOFTNESS
+        vivid = patches[(norms >= norms.median()).squeeze(1) & (norms.squeeze(1) > 0)]
+        if len(vivid) == 0:
+            return
+        whitening = _whitening(patches, self.floor)
+        found = vivid[: len(self.filters)] @ whitening
+        first = self.filters.flatten(1).double()
+        filters = torch.cat([found, first[len(found) :] @ whitening])
+        filters = F.normalize(filters, dim=1) @ whitening
+        answers = vivid[:SAMPLED] @ filters.T
+        filters *= SPREAD / answers.std().clamp_min(1e-12) if answers.numel() > 1 else 1.0
+        self.filters.copy_(filters.view_as(self.filters))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return [rows, filters * 2 * cells * cells]."""
+        pooling = _pooling(x.shape[2] - self.size + 1, x.shape[3] - self.size + 1, self.cells).to(x)
+        return torch.cat([self._features(some, pooling) for some in x.split(AT_A_TIME)])
+
+    def _features(self, x: Tensor, pooling: Tensor) -> Tensor:
+        mean = F.avg_pool2d(x, self.size, 1).mean(1, keepdim=True)
+        square = F.avg_pool2d(x.square(), self.size, 1).mean(1, keepdim=True)
+        norm = (square - mean.square()).clamp_min(0).mul(self.filters[0].numel()).sqrt()
+        answers = F.conv2d(x, self.filters).div_(norm + SOFTNESS).flatten(2)
+        above = (answers - self.threshold).relu_() @ pooling
+        below = answers.add_(self.threshold).clamp_max_(0) @ pooling
+        return torch.cat([above, below.neg_()], 1).flatten(1)
+
+
+def _whitening(patches: Tensor, floor: float) -> Tensor:
+    """Return the symmetric matrix that makes all directions of the patches about equally strong, but not their mean."""
+    values, vectors = torch.linalg.eigh(patches.T @ patches / len(patches))
+    whitening: Tensor = (vectors * (values.clamp_min(0) + floor * values.max()).rsqrt()) @ vectors.T
+    whitening -= whitening.mean(0, keepdim=True)
+    whitening -= whitening.mean(1, keepdim=True)
+    return whitening
+
+
+def _pooling(height: int, width: int, cells: int) -> Tensor:
+    """Return the mean over each cell of a grid as a matrix [height * width, cells * cells]; cells may overlap."""
+    down, across = (_cells(side, cells) for side in (height, width))
+    return torch.einsum("ai,bj->abij", down, across).reshape(height * width, cells * cells)
+
+
+def _cells(side: int, cells: int) -> Tensor:
+    """Return which share each position of a side has in each of its cells, as adaptive pooling divides it."""
+    shares = torch.zeros(side, cells)
+    for cell in range(cells):
+        first, last = cell * side // cells, -(-(cell + 1) * side // cells)
+        shares[first:last, cell] = 1 / (last - first)
+    return shares

@@ -1,0 +1,114 @@
+"""From opinions to probabilities that mean what they say, and to "unsure": learnt from held-out examples of each wave.
+
+Three statistics of fixed size are kept, so that later waves refine them without earlier data:
+
+- for each of a ladder of scales, the sum of the held-out NLL with logits times that scale; the least wins.
+- mean and variance of two signs of doubt over held-out examples: log(entropy + 1e-4), and the novelty, which is the log
+  of phi^T A^-1 phi relative to its mean over what was learnt.
+- a histogram of the unsureness u = sqrt(max(0, z_entropy)^2 + max(0, z_novelty)^2), z the signs standardised by these
+  moments. An example is called unsure above the u that 5 % of the held-out ones exceed.
+
+Held-out examples of an earlier wave were measured against fewer classes: they count (classes then / classes now) times.
+A little prior knowledge stands in where there are hardly any.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from ucb.bayes.predict import Prediction, from_logits
+from ucb.waves.opinion import Opinion
+
+SCALES = tuple(10 ** (step / 16) for step in range(-8, 49))
+"""The factors from scores to logits that are tried: 0.3 to 1000."""
+USUAL_SCALE, DOUBT_OF_SCALE = 10.0, 1.0
+"""What is believed of the scale before any example: its middle, and the standard deviation of its logarithm."""
+BINS, WIDEST = 400, 20.0
+UNSURE = 0.05
+"""The share of held-out examples that is called unsure."""
+SMALLEST_ENTROPY = 1e-4
+PRIOR_EXAMPLES = 5.0
+PRIOR_MOMENTS = ((-2.5, 2.0), (0.3, 0.5))
+"""Mean and standard deviation of the two signs before any example."""
+
+
+class Answers(NamedTuple):
+    """What a calibrated model says of each row."""
+
+    prediction: Prediction
+    unsureness: Tensor
+    unsure: Tensor
+
+
+class Calibration:
+    """The statistics, and what follows from them."""
+
+    def __init__(self) -> None:
+        self.nll = torch.zeros(len(SCALES), dtype=torch.float64)
+        self.moments = torch.zeros(2, 3, dtype=torch.float64)
+        """For each sign of doubt: how many, their sum, the sum of their squares."""
+        self.histogram = torch.zeros(BINS, dtype=torch.float64)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """Return the statistics."""
+        return {"nll": self.nll, "moments": self.moments, "histogram": self.histogram}
+
+    def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        """Take over statistics."""
+        self.nll, self.moments, self.histogram = (state[name].clone() for name in ("nll", "moments", "histogram"))
+
+    @property
+    def scale(self) -> float:
+        """The factor from scores to logits with the least held-out NLL."""
+        logs = torch.tensor(SCALES, dtype=torch.float64).log()
+        prior = (logs - math.log(USUAL_SCALE)).square() / (2 * DOUBT_OF_SCALE**2)
+        return SCALES[int((self.nll + prior).argmin())]
+
+    @property
+    def threshold(self) -> float:
+        """The unsureness that 5 % of the held-out examples exceed."""
+        edges = torch.linspace(0, WIDEST, BINS + 1, dtype=torch.float64)
+        survival = (-edges.square() / 2).exp()
+        counts = self.histogram + PRIOR_EXAMPLES * (survival[:-1] - survival[1:])
+        beyond = counts.flip(0).cumsum(0).flip(0) / counts.sum()
+        return float(edges[1:][beyond <= UNSURE][0]) if bool((beyond <= UNSURE).any()) else WIDEST
+
+    def fade(self, before: int, now: int) -> None:
+        """Let what was measured against ``before`` classes count less, now that there are more."""
+        for statistic in (self.nll, self.moments, self.histogram):
+            statistic *= before / now if now else 1.0
+
+    def learn(self, opinion: Opinion, target: Tensor) -> None:
+        """Take in held-out examples of a wave and their classes."""
+        if len(target) == 0:
+            return
+        for place, scale in enumerate(SCALES):
+            p = (opinion.logits * scale).softmax(-1).mean(0).double()
+            true = p.gather(1, target[:, None]).clamp_min(1e-12)
+            self.nll[place] -= float(true.log().sum())
+        signs = _signs(from_logits(opinion.logits * self.scale), opinion)
+        self.moments += torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0).cpu()
+        u = self._unsureness(signs)
+        self.histogram += torch.histc(u.cpu().clamp(0, WIDEST), BINS, 0, WIDEST).double()
+
+    def answers(self, opinion: Opinion) -> Answers:
+        """Return class probabilities, and which rows the model is unsure of."""
+        prediction = from_logits(opinion.logits * self.scale)
+        u = self._unsureness(_signs(prediction, opinion))
+        return Answers(prediction, u, u > self.threshold)
+
+    def _unsureness(self, signs: Tensor) -> Tensor:
+        prior = torch.tensor([[1.0, mean, mean**2 + std**2] for mean, std in PRIOR_MOMENTS], dtype=torch.float64)
+        count, total, squares = (self.moments + PRIOR_EXAMPLES * prior).to(signs.device).unbind(1)
+        mean = total / count
+        spread = (squares / count - mean.square()).clamp_min(1e-6).sqrt()
+        return ((signs - mean) / spread).clamp_min(0).square().sum(1).sqrt()
+
+
+def _signs(prediction: Prediction, opinion: Opinion) -> Tensor:
+    entropy = (prediction.entropy.double() + SMALLEST_ENTROPY).log()
+    return torch.stack([entropy, opinion.novelty.double()], 1)

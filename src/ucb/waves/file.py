@@ -1,0 +1,134 @@
+"""The model file: one safetensors file, the same size however many waves it has learnt, but for new classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ucb.engine.checkpoint import write_atomically
+from ucb.waves.calibration import Calibration
+from ucb.waves.fields import FieldError, Fields, checked_text, checked_whole, tensor
+from ucb.waves.fixed import FixedWay
+from ucb.waves.fixed_file import fixed_from, fixed_parts
+from ucb.waves.model import METHODS, Model
+from ucb.waves.ongoing_file import ongoing_from, ongoing_parts
+from ucb.waves.safe import DamagedModelError, packed, unpacked
+from ucb.waves.sources import Shape
+from ucb.waves.wave import Wave
+
+LONGEST_SIDE = 1024
+MOST_CLASSES, MOST_COLUMNS = 100_000, 1_000_000
+
+
+def write(path: Path, model: Model) -> None:
+    """Put a model at ``path`` whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, to_bytes(model))
+
+
+def to_bytes(model: Model) -> bytes:
+    """Return a model as the bytes of its file."""
+    way = model.known
+    facts, tensors = fixed_parts(way) if isinstance(way, FixedWay) else ongoing_parts(way)
+    waves = [
+        {
+            "name": wave.name,
+            "examples": wave.examples,
+            "held_out": {name: list(pair) for name, pair in wave.held_out.items()},
+            "fingerprint": wave.fingerprint,
+        }
+        for wave in model.waves
+    ]
+    values = {
+        "method": model.method,
+        "net": model.net,
+        "seed": model.seed,
+        "shape": list(model.shape or ()),
+        "columns": model.columns,
+        "label": model.label,
+        "classes": model.classes,
+        "waves": waves,
+        "way": facts,
+    }
+    own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
+    return packed(values, {**tensors, **own})
+
+
+def read(path: Path) -> Model:
+    """Return the model in a file; whatever is wrong with it is said in one sentence."""
+    if not path.exists():
+        raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
+    values, tensors = unpacked(path)
+    try:
+        return _model(Fields(values), tensors)
+    except FieldError as error:
+        raise DamagedModelError(f"{path} is damaged: {error}") from None
+    except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError, AttributeError) as error:
+        raise DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
+
+
+def _model(fields: Fields, tensors: Mapping[str, Tensor]) -> Model:
+    fields.only("method", "net", "seed", "shape", "columns", "label", "classes", "waves", "way")
+    method = fields.one_of("method", METHODS)
+    model = Model(method, net=fields.optional_text("net"), seed=fields.whole("seed"))
+    model.shape = _shape(fields)
+    model.columns = None if fields.get("columns") is None else fields.list("columns", checked_text, MOST_COLUMNS)
+    if model.columns is not None and (len(model.shape) != 1 or len(model.columns) != model.shape[0]):
+        raise FieldError("columns do not fit the shape")
+    model.label = fields.optional_text("label")
+    model.classes = fields.list("classes", checked_text, MOST_CLASSES)
+    if not model.classes or len(set(model.classes)) < len(model.classes):
+        raise FieldError("classes are none, or one stands there twice")
+    model.waves = fields.list("waves", lambda where, value: _wave(Fields(value, where), set(model.classes)))
+    if not model.waves:
+        raise FieldError("waves are none")
+    facts = Fields(fields.get("way"), "way")
+    calibration = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
+    own = {name: value for name, value in tensors.items() if name not in calibration}
+    model.calibration = _calibration(calibration)
+    model.way = fixed_from(model, facts, own) if method == "fixed" else ongoing_from(model, facts, own)
+    return model
+
+
+def _shape(fields: Fields) -> Shape:
+    shape = tuple(fields.list("shape", lambda where, value: checked_whole(where, value, 1, MOST_COLUMNS), 3))
+    if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3) and max(shape[1:]) <= LONGEST_SIDE):
+        return shape
+    raise FieldError(f"shape is {list(shape)}, neither an image's nor a row's")
+
+
+def _wave(fields: Fields, classes: set[str]) -> Wave:
+    fields.only("name", "examples", "held_out", "fingerprint")
+    examples = fields.table("examples", checked_whole)
+    held_out = fields.table("held_out", _pair)
+    if not examples or not {*examples, *held_out} <= classes:
+        raise FieldError(f"{fields.where} names no classes, or unknown ones")
+    stamp = fields.get("fingerprint")
+    if not isinstance(stamp, str) or len(stamp) > 64:
+        raise FieldError(f"{fields.where}.fingerprint is no short text")
+    return Wave(fields.text("name"), examples, held_out, stamp)
+
+
+def _pair(where: str, value: Any) -> tuple[int, int]:
+    if not isinstance(value, list) or len(value) != 2:
+        raise FieldError(f"{where} is no pair")
+    asked = checked_whole(where, value[0])
+    return asked, checked_whole(where, value[1], most=asked)
+
+
+def _calibration(tensors: Mapping[str, Tensor]) -> Calibration:
+    calibration = Calibration()
+    wanted = calibration.state_dict()
+    found = {
+        name: tensor(tensors, f"calibration.{name}", tuple(like.shape), torch.float64) for name, like in wanted.items()
+    }
+    if len(tensors) > len(found):
+        raise FieldError("there are tensors of calibration that nobody knows")
+    if bool((found["histogram"] < 0).any() | (found["moments"][:, 0] < 0).any() | (found["nll"] < 0).any()):
+        raise FieldError("a count of the calibration is below 0")
+    calibration.load_state_dict(found)
+    return calibration

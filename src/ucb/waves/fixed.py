@@ -1,0 +1,140 @@
+"""The fixed way: a trunk that stays, and an exact Bayesian head whose sums are all it keeps of the data."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ucb.bayes.conjugate import ConjugateHead
+from ucb.seeds import generator_for
+from ucb.waves.opinion import Opinion
+from ucb.waves.ridge import LEAST_NOISE, best_ridge
+from ucb.waves.trunks import ImageTrunk, RowTrunk
+
+PAIRS = 16
+"""Pairs of opposite samples of the head's weights: their mean is the mean."""
+BLOCKS = 8
+"""Pieces in which a triangular matrix is multiplied."""
+
+
+class Solved(NamedTuple):
+    """What the sums say, ready for many questions."""
+
+    weights: Tensor
+    inverse_factor: Tensor
+    noise: Tensor
+    usual_variance: float
+    determined: float
+    """How many of the weights of an output the data have determined: the trace of A^-1 sum phi phi^T."""
+
+
+class FixedWay:
+    """Trunk and head. Learning adds to the head's sums; ``settle`` ends it."""
+
+    name = "fixed"
+
+    def __init__(self, trunk: ImageTrunk | RowTrunk, classes: int, ridge: float = 0.1) -> None:
+        self.trunk = trunk
+        self.head = ConjugateHead(trunk.features, classes, ridge)
+        self._solved: Solved | None = None
+
+    def copied(self) -> FixedWay:
+        """Return a twin that can learn while this one stays as it is."""
+        twin = copy.copy(self)
+        twin.trunk, twin.head, twin._solved = copy.deepcopy(self.trunk), copy.deepcopy(self.head), None
+        return twin
+
+    def to(self, device: torch.device) -> None:
+        """Go to a device."""
+        self.trunk.to(device)
+        self.head.to(device)
+        self._solved = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.head.gram.device
+
+    def add(self, features: Tensor, classes: Tensor) -> None:
+        """Learn from examples' features."""
+        self.head.add(features, classes)
+        self._solved = None
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return what the trunk shows of examples."""
+        found: Tensor = self.trunk(x.to(self.device))
+        return found
+
+    def settle(self) -> None:
+        """Choose the ridge by the evidence of all that was learnt."""
+        self.head.set_ridge(best_ridge(self.head))
+        self._solved = None
+
+    @property
+    def solved(self) -> Solved:
+        """The posterior; it is worked out once after each change."""
+        if self._solved is None:
+            head = self.head
+            size = len(head.gram)
+            eye = torch.eye(size, dtype=head.gram.dtype, device=self.device)
+            factor, failed = torch.linalg.cholesky_ex(head.gram + head.ridge * eye)
+            if int(failed):
+                raise RuntimeError("the model is damaged: its sums are not those of any data")
+            inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
+            determined = size - head.ridge * float(inverse.square().sum())
+            usual = max(determined, 1e-9) / max(float(head.counts.sum()), 1.0)
+            weights = torch.cholesky_solve(head.moments, factor)
+            unexplained = head.counts - (head.moments * weights).sum(0)
+            noise = (unexplained / head.counts.sum().clamp_min(1)).clamp_min(LEAST_NOISE).float()
+            self._solved = Solved(weights, inverse.float(), noise, usual, determined)
+        return self._solved
+
+    @torch.no_grad()
+    def opinion(self, x: Tensor) -> Opinion:
+        """Return logits under samples of the head, and log(phi^T A^-1 phi / its mean over what was learnt)."""
+        return self.opinion_of(self.features(x))
+
+    @torch.no_grad()
+    def opinion_of(self, features: Tensor) -> Opinion:
+        """Return the opinion on features."""
+        solved = self.solved
+        phi = torch.cat([features, features.new_ones(len(features), 1)], 1)
+        mean = (phi.double() @ solved.weights).float()
+        variance = _length_squared(phi, solved.inverse_factor)
+        spread = (variance[:, None] * solved.noise).sqrt()
+        noise = torch.randn(PAIRS, 1, mean.shape[1], generator=generator_for("opinion")).to(mean)
+        logits = mean + spread * torch.cat([noise, -noise])
+        return Opinion(logits, (variance / solved.usual_variance).clamp_min(1e-12).log())
+
+    def certainty(self) -> dict[str, Any]:
+        """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""
+        solved, size = self.solved, len(self.head.gram)
+        left = (size - solved.determined) / size
+        return {
+            "layers": [
+                {"layer": "trunk", "weights": _size_of(self.trunk), "sigma": None, "note": "made once, fixed"},
+                {
+                    "layer": "head",
+                    "weights": self.head.moments.numel(),
+                    "sigma": max(0.0, left) ** 0.5,
+                    "note": f"ridge {self.head.ridge:g}",
+                },
+            ],
+            "capacity_left": min(1.0, max(0.0, left)),
+        }
+
+
+def _length_squared(rows: Tensor, triangle: Tensor) -> Tensor:
+    """Return |triangle @ row|^2 of each row, in blocks: what is above the triangle's diagonal is 0 and left out."""
+    total = rows.new_zeros(len(rows))
+    for block in torch.arange(len(triangle)).split(-(-len(triangle) // BLOCKS)):
+        first, last = int(block[0]), int(block[-1]) + 1
+        total += (rows[:, :last] @ triangle[first:last, :last].T).square_().sum(1)
+    return total
+
+
+def _size_of(trunk: ImageTrunk | RowTrunk) -> int:
+    return sum(tensor.numel() for tensor in trunk.state_dict().values())

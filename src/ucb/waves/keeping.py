@@ -1,0 +1,95 @@
+"""Work in progress, kept beside the model: an interrupted `learn` goes on from it, and the model stays as it was.
+
+The file holds sums or weights, where the work stands and what it is the work of, but no example. It begins with the
+SHA-256 of the rest, so that a damaged one is known and not used.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+from ucb.engine import checkpoint
+from ucb.waves.watching import Watcher
+
+PAUSE = 5.0
+"""Seconds between two writes, at least."""
+
+
+class Keeper:
+    """Keeps the state of one piece of work, told apart from others by ``identity``."""
+
+    def __init__(self, path: Path, identity: dict[str, Any], watcher: Watcher, pause: float = PAUSE) -> None:
+        self.path, self.watcher, self.pause = path, watcher, pause
+        self.identity = json.loads(json.dumps(identity))
+        self._last = time.monotonic()
+
+    def load(self) -> dict[str, Any] | None:
+        """Return the state to go on from, or None where there is none of this work."""
+        if not self.path.exists():
+            return None
+        try:
+            content = self.path.read_bytes()
+            if hashlib.sha256(content[32:]).digest() != content[:32]:
+                raise ValueError("its hash is not that of its content")
+            state: dict[str, Any] = checkpoint.unpack(content[32:])
+            known = state["identity"]
+        except Exception as error:  # whatever is wrong with it, the model does not depend on it
+            self.watcher.noted(f"{self.path.name} is damaged ({error}): learning starts anew")
+            return None
+        if known != self.identity:
+            self.watcher.noted(f"{self.path.name} is of other data or settings: learning starts anew")
+            return None
+        self.watcher.noted(f"going on from {self.path.name}")
+        return state
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to save again."""
+        return time.monotonic() >= self._last + self.pause
+
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep the state, whole or not at all."""
+        content = checkpoint.pack({**state, "identity": self.identity})
+        checkpoint.write_atomically(self.path, hashlib.sha256(content).digest() + content)
+        self._last = time.monotonic()
+
+    def remove(self) -> None:
+        """Forget it: the work is done."""
+        self.path.unlink(missing_ok=True)
+        self.path.with_name(self.path.name + ".part").unlink(missing_ok=True)
+
+
+def progress_file(model: Path) -> Path:
+    """Return where the progress of learning is kept."""
+    return model.with_name(model.name + ".learning")
+
+
+@contextmanager
+def alone_with(model: Path) -> Iterator[None]:
+    """Hold a model for this process alone, for as long as it learns."""
+    path = model.with_name(model.name + ".lock")
+    while True:
+        file = path.open("w")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.close()
+            raise RuntimeError(f"another process is learning {model} at this moment: wait for it") from None
+        # Whoever held it before removed it when they left: a lock on a file without a name holds nobody back.
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
+                break
+        file.close()
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        file.close()

@@ -1,0 +1,122 @@
+"""One wave: hold some examples out, learn the rest, measure, calibrate, and say what earlier waves felt of it."""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from ucb.waves.calibration import Calibration
+from ucb.waves.fixed_learning import learn_fixed
+from ucb.waves.holding_out import held_out
+from ucb.waves.keeping import Keeper
+from ucb.waves.ongoing_learning import learn_ongoing
+from ucb.waves.order import Order
+from ucb.waves.reading import Data, as_examples
+from ucb.waves.sources import Examples, Skipped, fingerprint
+from ucb.waves.watching import Watcher
+from ucb.waves.wave import Report, Wave
+
+if TYPE_CHECKING:
+    from ucb.waves.model import Model
+
+
+def learn_wave(
+    model: Model,
+    data: Data,
+    name: str | None,
+    *,
+    label: str | None,
+    seed: int,
+    device: torch.device,
+    epochs: int | None,
+    watcher: Watcher,
+    keeper: Callable[[Examples, str], Keeper] | None,
+) -> Report:
+    """Let a model learn a wave; everything that changes is put into it anew, nothing is changed in place."""
+    began = time.monotonic()
+    if epochs is not None and model.method == "fixed":
+        raise ValueError("the fixed way goes through a wave once: epochs go with the method ucb-ng")
+    label = model.label if label is None else label
+    examples = as_examples(data, model.shape, label, model.columns)
+    assert examples.labels is not None
+    title = _title(model, name)
+    known = list(model.classes)
+    new = sorted(set(examples.labels) - set(known))
+    stamp = fingerprint(examples)[:32]
+    remarks = _remarks(model, stamp)
+    model.classes = known + new
+    model.shape, model.columns, model.label = tuple(examples.shape), examples.columns, label
+    order = Order(
+        examples=examples,
+        classes=model.numbers_of(examples.labels),
+        held_out=held_out(examples.labels, seed, len(model.waves)),
+        seed=seed,
+        device=device,
+        epochs=epochs,
+        watcher=watcher,
+        keeper=None if keeper is None else keeper(examples, title),
+    )
+    way_of_learning = learn_fixed if model.method == "fixed" else learn_ongoing
+    outcome = way_of_learning(model, order)
+    model.way = outcome.way
+    counts = outcome.counts
+    missing = [number for number in range(len(known), len(model.classes)) if counts[number] == 0]
+    if missing:
+        names = ", ".join(repr(model.classes[number]) for number in missing)
+        raise ValueError(f"no example of the class {names} can be read: mend or remove it, then learn again")
+    model.calibration = _calibrated(model.calibration, outcome.opinion, outcome.target, len(known), len(model.classes))
+    wave = Wave(
+        title,
+        {model.classes[n]: int(c) for n, c in enumerate(counts) if c},
+        _held_out_figures(model, outcome.opinion, outcome.target),
+        stamp,
+    )
+    model.waves = [*model.waves, wave]
+    return Report(
+        wave,
+        outcome.effects,
+        _once_each([*outcome.skipped, *examples.skipped]),
+        [*examples.remarks, *remarks],
+        new,
+        time.monotonic() - began,
+    )
+
+
+def _title(model: Model, name: str | None) -> str:
+    if name is None:
+        return f"wave {len(model.waves) + 1}"
+    if not name.strip() or len(name) > 200:
+        raise ValueError(f"a wave's name must have 1 to 200 characters, not {len(name)}")
+    if any(wave.name == name for wave in model.waves):
+        raise ValueError(f"there is a wave {name!r} already: choose another name")
+    return name
+
+
+def _remarks(model: Model, stamp: str) -> list[str]:
+    again = [wave.name for wave in model.waves if wave.fingerprint == stamp]
+    return [f"these data were learnt before, as {again[0]!r}: their examples count twice now"] if again else []
+
+
+def _calibrated(before: Calibration, opinion: object, target: Tensor, known: int, now: int) -> Calibration:
+    calibration = copy.deepcopy(before)
+    calibration.fade(known, now)
+    calibration.learn(opinion, target)  # type: ignore[arg-type]
+    return calibration
+
+
+def _held_out_figures(model: Model, opinion: object, target: Tensor) -> dict[str, tuple[int, int]]:
+    label = model.calibration.answers(opinion).prediction.label  # type: ignore[arg-type]
+    asked = Counter(target.tolist())
+    right = Counter(target[label == target].tolist())
+    return {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)}
+
+
+def _once_each(skipped: list[Skipped]) -> list[Skipped]:
+    """Return each that was left out once, though it may have been tried twice."""
+    return list({one.name: one for one in skipped}.values())

@@ -1,0 +1,155 @@
+"""How the ongoing way learns a wave: the engine's training loop, on the one wave whose data are there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ucb.engine.evaluate import Judgement
+from ucb.engine.events import Epoch, Observer
+from ucb.engine.plateau import Schedule
+from ucb.engine.run import Progress, Run, Training
+from ucb.stream.examples import Examples as StreamExamples
+from ucb.stream.examples import TensorExamples
+from ucb.stream.task import Stream, Task
+from ucb.waves.effects import effects_on_ongoing
+from ucb.waves.keeping import Keeper
+from ucb.waves.nets import checked_net, default_net
+from ucb.waves.ongoing import OngoingWay
+from ucb.waves.opinion import Opinion
+from ucb.waves.order import Order, Outcome
+from ucb.waves.reading import ROWS
+from ucb.waves.watching import Watcher
+
+if TYPE_CHECKING:
+    from ucb.waves.model import Model
+
+Pair = tuple[Tensor, Tensor]
+EPOCHS = 10
+MOST_NUMBERS = 1 << 29
+"""Numbers of a wave that are kept in memory while it is learnt: epoch after epoch needs them again."""
+
+
+def learn_ongoing(model: Model, order: Order) -> Outcome[OngoingWay]:
+    """Learn a wave; the model's own way is left as it is."""
+    assert model.shape is not None
+    before = model.way
+    assert before is None or isinstance(before, OngoingWay)
+    if order.device.type != "cpu":
+        raise ValueError("ucb-ng learns waves on the CPU here: leave --device out")
+    own = sorted(set(order.classes.tolist()))
+    if len(own) < 2:
+        raise ValueError("a wave of one class teaches ucb-ng nothing: it tells a wave's classes apart; use fixed")
+    if len(order.classes) * math.prod(model.shape) > MOST_NUMBERS:
+        raise ValueError("the wave is too large to be kept in memory, as ucb-ng needs it: split it into several")
+    net = before.net_name if before else checked_net(model.net or default_net(model.shape), model.shape)
+    way = OngoingWay(model.shape, net, [*(before.heads if before else []), own], model.seed)
+    if before:
+        way.settle(len(before.heads), before.size)
+        way.load(before.tensors())
+    train = _kept(order, torch.nonzero(~order.held_out).squeeze(1))
+    held = _kept(order, torch.nonzero(order.held_out).squeeze(1))
+    if len(train[1]) == 0:
+        raise ValueError(f"none of the {len(order.classes)} examples can be read")
+    if before is None:
+        way.look(train[0])
+    _run(way, order, train, held, own)
+    way.size = len(train[1])
+    target = held[1]
+    parts = [way.opinion(some) for some in held[0].split(ROWS) if len(some)] or [way.opinion(train[0][:0])]
+    opinion = Opinion(torch.cat([p.logits for p in parts], 1), torch.cat([p.novelty for p in parts]))
+    counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
+    effects = effects_on_ongoing(before, way, model.waves) if before else []
+    return Outcome(way, opinion, target, counts, effects, [])
+
+
+def _kept(order: Order, rows: Tensor) -> Pair:
+    """Return the examples of some rows that can be read, and their classes."""
+    shape = tuple(order.examples.shape)
+    parts = [torch.zeros(0, *shape, dtype=torch.uint8 if len(shape) == 3 else torch.float32)]
+    classes = [torch.zeros(0, dtype=torch.int64)]
+    for positions, x in order.examples.batches(rows, ROWS):
+        parts.append(x)
+        classes.append(order.classes[positions])
+    return torch.cat(parts), torch.cat(classes)
+
+
+def _run(way: OngoingWay, order: Order, train: Pair, held: Pair, own: list[int]) -> None:
+    """Train the net on the wave."""
+    place = {number: index for index, number in enumerate(own)}
+
+    def ready(x: Tensor, y: Tensor) -> TensorExamples:
+        return TensorExamples(way.prepared(x), torch.tensor([place[number] for number in y.tolist()]))
+
+    judged = ready(*(held if len(held[1]) else train))
+    now = Task("this wave", tuple(map(str, own)), ready(*train), judged, judged)
+    no = Gone()
+    gone = [Task(f"wave {i + 1}", tuple(map(str, head)), no, no, no) for i, head in enumerate(way.heads[:-1])]
+    epochs = order.epochs or EPOCHS
+    observer = Moves(order.watcher, epochs, len(order.classes))
+    run = WaveRun(
+        Stream("waves", (*gone, now)),
+        way.method,
+        Training(Schedule(epochs=epochs), eval_samples=2, checkpoint_every=20),
+        seed=order.seed,
+        device=order.device,
+        observer=observer,
+    )
+    run.keeper = order.keeper
+    run.start(order.keeper.load() if order.keeper else None)
+    run.learn_task()
+
+
+class Gone(StreamExamples):
+    """The data of an earlier wave: nobody has them any more."""
+
+    def __len__(self) -> int:
+        return 0
+
+    def batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield nothing."""
+        return iter(())
+
+
+class WaveRun(Run):
+    """A run that stands at its last task: those before it are waves whose data are gone, so they are not judged."""
+
+    keeper: Keeper | None = None
+
+    def start(self, found: dict[str, Any] | None) -> None:
+        """Stand before the last task, or where an interrupted run was."""
+        self.at = Progress(task=len(self.stream) - 1, at_start=[math.nan])
+        if found is not None:
+            self.load_state_dict(found["run"])
+
+    def save(self) -> None:
+        """Keep the state beside the model, now and then."""
+        if self.keeper is not None and self.keeper.is_due and self.at.task < len(self.stream):
+            self._tick()
+            self.keeper.save({"run": self.state_dict()})
+
+    def _judge(self, index: int) -> Judgement:
+        return super()._judge(index) if index == len(self.stream) - 1 else Judgement.missing()
+
+
+class Moves(Observer):
+    """Tells a watcher how far the training is, as if each epoch went through a part of the examples."""
+
+    def __init__(self, watcher: Watcher, epochs: int, examples: int) -> None:
+        self.watcher, self.epochs, self.examples = watcher, epochs, examples
+
+    def batch_learnt(self, task: int, epoch: int, batch: int, batches: int) -> None:
+        """Move on."""
+        share = (epoch + batch / batches) / self.epochs
+        self.watcher.moved(min(self.examples, int(share * self.examples)), self.examples)
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        """Stay silent: the end says what came of it."""
+
+    def noted(self, sentence: str) -> None:
+        """Pass it on."""
+        self.watcher.noted(sentence)

@@ -1,0 +1,44 @@
+"""Going through examples in portions, and whatever form data come in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from torch import Tensor
+
+from ucb.waves.arrays import ArrayExamples
+from ucb.waves.sources import Examples, Shape, labelled
+
+ROWS = 256
+"""Examples that are read and learnt together."""
+PORTION = 8 * ROWS
+"""Examples between two places where work can be taken up again."""
+
+Data = str | Path | Examples | tuple[Tensor, Sequence[str]]
+"""A folder or a file, examples, or a pair of inputs and labels."""
+
+
+def as_examples(
+    data: Data, like: Shape | None = None, label: str | None = None, columns: list[str] | None = None
+) -> Examples:
+    """Return labelled examples, of the shape ``like`` where one is settled."""
+    if isinstance(data, str | Path):
+        examples = labelled(Path(data), like, label=label, columns=columns)
+    else:
+        examples = ArrayExamples(*data) if isinstance(data, tuple) else data
+    if examples.labels is None:
+        raise ValueError("the examples have no labels to learn from")
+    if like is not None and tuple(examples.shape) != tuple(like):
+        raise ValueError(f"the examples have shape {tuple(examples.shape)}, and the model knows {tuple(like)}")
+    if len(examples) == 0:
+        raise ValueError("there are no examples")
+    return examples
+
+
+def portions(examples: Examples, rows: Tensor, done: int = 0) -> Iterator[tuple[int, Iterator[tuple[Tensor, Tensor]]]]:
+    """Yield portions of the examples ``rows``, each as batches, with how many are done once it has been read."""
+    for some in rows[done:].split(PORTION):
+        if len(some):
+            done += len(some)
+            yield done, examples.batches(some, ROWS)

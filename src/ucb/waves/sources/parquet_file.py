@@ -1,0 +1,112 @@
+"""Tables in parquet files, read through pyarrow piece by piece."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ucb.waves.sources.columns import Choice, choose
+from ucb.waves.sources.csv_file import fault, number
+from ucb.waves.sources.examples import Shape
+from ucb.waves.sources.labels import as_labels
+from ucb.waves.sources.rows import Block, Rows
+from ucb.waves.sources.words import short, shown
+
+VALUES = 1 << 20
+
+
+class _DamagedError(Exception):
+    """Something pyarrow said about a file's content."""
+
+
+def read_parquet(
+    path: Path, like: Shape | None, *, labelled: bool, label: str | None = None, columns: list[str] | None = None
+) -> Rows:
+    """Read a table from a parquet file, by the rules of tables as text."""
+    where = shown(str(path))
+    arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
+    with path.open("rb") as file:
+        try:
+            table = _asked(lambda: parquet.ParquetFile(file))
+            schema = _asked(lambda: table.schema_arrow)
+            header = _asked(lambda: list(schema.names))
+            choice = choose(where, header, labelled=labelled, label=label, columns=columns, like=like)
+            for place, name in zip(choice.positions, choice.names, strict=True):
+                kind = schema.field(place).type
+                if not _is_usable(arrow.types, kind):
+                    raise ValueError(f"{where}: column {name!r} holds {kind}, and only numbers can be learnt")
+            return Rows(path, choice, choice.names).gather(_blocks(arrow, table, header, choice))
+        except _DamagedError as error:
+            raise ValueError(f"{where} is no parquet file, or damaged: {error}") from None
+
+
+def _library(name: str) -> Any:
+    try:
+        return import_module(name)
+    except ImportError:
+        raise RuntimeError("reading parquet needs pyarrow: install it with `pip install 'ucb[parquet]'`") from None
+
+
+def _asked(question: Any) -> Any:
+    """Return pyarrow's answer; of a damaged file it may say anything."""
+    try:
+        return question()
+    except Exception as error:
+        raise _DamagedError(short(str(error), 160)) from None
+
+
+def _is_usable(types: Any, kind: Any) -> bool:
+    if types.is_dictionary(kind):
+        return _is_usable(types, kind.value_type)
+    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    return any(test(kind) for test in tests) or _is_text(types, kind)
+
+
+def _is_text(types: Any, kind: Any) -> bool:
+    return bool(types.is_string(kind) or types.is_large_string(kind))
+
+
+def _blocks(arrow: Any, table: Any, header: list[str], choice: Choice) -> Iterator[Block]:
+    places = [*choice.positions, *([] if choice.label is None else [choice.label])]
+    wanted = [header[place] for place in places]
+    size = max(1, VALUES // len(wanted))
+    pieces = _asked(lambda: table.iter_batches(batch_size=size, columns=wanted, use_threads=False))
+    while (piece := _asked(lambda: next(pieces, None))) is not None:
+        if piece.num_rows:
+            yield _asked(lambda piece=piece: _block(arrow, piece, header, choice))
+
+
+def _block(arrow: Any, piece: Any, header: list[str], choice: Choice) -> Block:
+    """Return rows of pyarrow as numbers: what is missing is NaN, and text is read as in a text file."""
+    numbers = np.empty((piece.num_rows, len(choice.positions)), np.float32)
+    whys: dict[int, str] = {}
+    without: dict[int, str] = {}
+    for place, (position, name) in enumerate(zip(choice.positions, choice.names, strict=True)):
+        values = _plain(arrow, piece.column(header[position]))
+        if _is_text(arrow.types, values.type):
+            texts = [text or "" for text in values.to_pylist()]
+            read = [number(text) for text in texts]
+            for row, value in enumerate(read):
+                if value is None:
+                    whys.setdefault(row, fault(name, texts[row]))
+            if all(value is None for value in read):
+                without[place] = short(next((text.strip() for text in texts if text.strip()), ""))
+            found = np.array([float("nan") if value is None else value for value in read])
+        else:
+            found = values.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
+        with np.errstate(over="ignore"):
+            numbers[:, place] = found
+    labels = None
+    if choice.label is not None:
+        values = _plain(arrow, piece.column(header[choice.label]))
+        labels = as_labels(values.to_pylist())
+    return Block(numbers, labels, None, whys, without)
+
+
+def _plain(arrow: Any, values: Any) -> Any:
+    """Return a column without a dictionary."""
+    return values.dictionary_decode() if arrow.types.is_dictionary(values.type) else values

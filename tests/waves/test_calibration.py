@@ -1,0 +1,106 @@
+"""Probabilities that mean what they say, and a threshold that calls one in twenty unsure."""
+
+import math
+
+import pytest
+import torch
+
+from tests.waves.data import auroc, digits, letters
+from ucb.metrics import ece
+from ucb.waves import Model
+from ucb.waves.calibration import SCALES, Calibration
+from ucb.waves.holding_out import held_out
+from ucb.waves.opinion import Opinion
+from ucb.waves.predicting import answers_to
+
+
+def made_up(count, scale, seed=0, classes=4):
+    """Opinions whose true classes are drawn from softmax(scale * logits): that scale is the right one."""
+    generator = torch.Generator().manual_seed(seed)
+    logits = torch.randn(count, classes, generator=generator)
+    target = torch.multinomial((scale * logits).softmax(-1), 1, generator=generator).squeeze(1)
+    return Opinion(logits.unsqueeze(0), torch.randn(count, generator=generator)), target
+
+
+@pytest.mark.parametrize("scale", [0.7, 3.0, 30.0])
+def test_the_scale_that_made_the_classes_is_found(scale):
+    calibration = Calibration()
+    calibration.learn(*made_up(4000, scale))
+    assert calibration.scale == pytest.approx(scale, rel=0.2)
+
+
+def test_one_in_twenty_is_called_unsure_whether_in_one_portion_or_many():
+    whole, parts = Calibration(), Calibration()
+    whole.learn(*made_up(4000, 3.0))
+    for seed in range(8):
+        parts.learn(*made_up(500, 3.0, seed))
+    for calibration in (whole, parts):
+        unsure = calibration.answers(made_up(4000, 3.0, seed=99)[0]).unsure
+        assert float(unsure.double().mean()) == pytest.approx(0.05, abs=0.02)
+
+
+def test_an_example_with_more_doubt_than_any_before_is_unsure():
+    calibration = Calibration()
+    calibration.learn(*made_up(1000, 3.0))
+    plain, odd = (Opinion(torch.tensor([[[9.0, 0, 0, 0]]]), torch.tensor([novelty])) for novelty in (0.0, 9.0))
+    assert not bool(calibration.answers(plain).unsure)
+    assert bool(calibration.answers(odd).unsure)
+
+
+def test_without_examples_it_still_answers():
+    calibration = Calibration()
+    calibration.learn(Opinion(torch.zeros(2, 0, 3), torch.zeros(0)), torch.zeros(0, dtype=torch.int64))
+    assert calibration.scale == pytest.approx(10, rel=0.1)
+    assert 2 < calibration.threshold < 3
+
+
+def test_what_was_measured_against_fewer_classes_counts_less():
+    calibration = Calibration()
+    calibration.learn(*made_up(100, 3.0))
+    before = calibration.histogram.sum()
+    calibration.fade(2, 4)
+    assert float(calibration.histogram.sum()) == pytest.approx(float(before) / 2)
+    assert len(calibration.nll) == len(SCALES)
+
+
+def test_a_tenth_of_each_class_is_held_out_but_not_of_tiny_ones():
+    labels = ["a"] * 100 + ["b"] * 5 + ["c"] * 4
+    mask = held_out(labels, 0, 0)
+    assert [int(mask[start:stop].sum()) for start, stop in ((0, 100), (100, 105), (105, 109))] == [10, 1, 0]
+    assert torch.equal(mask, held_out(labels, 0, 0))
+    assert not torch.equal(mask, held_out(labels, 1, 0))
+    assert int(held_out(["a"] * 50_000, 0, 0).sum()) == 1000
+
+
+@pytest.fixture(scope="module")
+def trained(medium):
+    model = Model()
+    for pair in ([0, 1], [2, 3], [4, 5]):
+        model.learn(digits(pair, 300))
+    return model
+
+
+def test_digits_are_known_and_their_probabilities_are_honest(trained):
+    x, labels = digits(range(6), 150, "test")
+    answers = answers_to(trained, x)
+    target = trained.numbers_of(labels)
+    assert float((answers.prediction.label == target).double().mean()) > 0.97
+    assert float(ece(answers.prediction.probabilities, target)) < 0.03
+    assert float(answers.unsure.double().mean()) < 0.12
+    assert bool((answers.prediction.entropy <= math.log(6) + 1e-5).all())
+    assert bool((answers.prediction.mutual_information <= answers.prediction.entropy + 1e-6).all())
+
+
+@pytest.mark.parametrize("what", ["letters", "noise", "inverted digits", "digits never seen"])
+def test_what_is_no_known_digit_is_told_from_digits(trained, what):
+    x = digits(range(6), 150, "test")[0]
+    noise = torch.randint(0, 256, (200, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    unlike = {
+        "letters": lambda: letters(300),
+        "noise": lambda: noise,
+        "inverted digits": lambda: 255 - x[:200],
+        "digits never seen": lambda: digits([6, 7, 8, 9], 60, "test")[0],
+    }[what]()
+    known, unknown = answers_to(trained, x), answers_to(trained, unlike)
+    assert auroc(known.unsureness, unknown.unsureness) >= 0.9
+    assert float(unknown.unsure.double().mean()) > 4 * float(known.unsure.double().mean())

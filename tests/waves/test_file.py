@@ -1,0 +1,228 @@
+"""The model file: whole or not at all, the same size, and whatever a stranger puts into it gives one sentence."""
+
+import hashlib
+import json
+import random
+import resource
+from contextlib import suppress
+from itertools import pairwise
+
+import pytest
+import safetensors.torch
+import torch
+
+from tests.waves.data import blobs, digits
+from ucb.waves import DamagedModelError, Model, safe, trunks
+from ucb.waves.file import to_bytes
+
+
+@pytest.fixture(params=["images", "rows", "ucb-ng"])
+def model(request, small):
+    made = Model("ucb-ng" if request.param == "ucb-ng" else "fixed")
+    data = digits if request.param == "images" else blobs
+    options = {"epochs": 1} if request.param == "ucb-ng" else {}
+    made.learn(data([0, 1], 12), **options)
+    made.learn(data([2, 1], 12), "second", **options)
+    return made
+
+
+def inputs(model):
+    return digits([0, 1], 4, "test")[0] if len(model.shape) == 3 else blobs([0, 1], 4, 9)[0]
+
+
+def test_what_is_read_is_what_was_written(model, tmp_path):
+    path = tmp_path / "model.ucb"
+    model.save(path)
+    again = Model.open(path)
+    assert again.predict(inputs(model)) == model.predict(inputs(model))
+    assert again.show() == model.show()
+    assert (again.classes, again.waves, again.shape) == (model.classes, model.waves, model.shape)
+    again.save(tmp_path / "again.ucb")
+    assert path.read_bytes() == (tmp_path / "again.ucb").read_bytes()
+
+
+def test_a_model_goes_on_learning_from_its_file_as_if_it_had_never_left(model, tmp_path):
+    model.save(tmp_path / "model.ucb")
+    again = Model.open(tmp_path / "model.ucb")
+    wave = (digits if len(model.shape) == 3 else blobs)([3, 4], 12)
+    options = {"epochs": 1} if model.method == "ucb-ng" else {}
+    reports = [each.learn(wave, **options) for each in (model, again)]
+    assert reports[0].wave == reports[1].wave
+    assert [e.change for e in reports[0].effects] == pytest.approx([e.change for e in reports[1].effects])
+    assert to_bytes(model) == to_bytes(again)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_file_grows_by_outputs_and_notes_only(tmp_path):
+    model, sizes = Model(), []
+    for pair in ([0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [0, 1], [0, 1]):
+        model.learn(digits(pair, 20, skip=len(sizes) * 20))
+        sizes.append(len(to_bytes(model)))
+    outputs = 2 * 8 * (model.way.trunk.features + 1 + 1)
+    assert all(b - a <= outputs + 400 for a, b in pairwise(sizes))
+    assert all(b - a <= 400 for a, b in pairwise(sizes[4:]))
+
+
+def test_memory_does_not_grow_with_the_waves(monkeypatch):
+    monkeypatch.setattr(trunks, "FILTERS", 64)
+    model, peaks = Model(), []
+    for number in range(9):
+        model.learn(digits([number, number + 1], 30))
+        peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    sums = model.way.head.gram.numel() * 8 / 1024
+    assert peaks[-1] - peaks[3] < 2 * sums, "kilobytes"
+
+
+def refused(path):
+    with pytest.raises(OSError, match=r"\S") as error:
+        Model.open(path)
+    sentence = str(error.value)
+    assert path.name in sentence
+    assert "\n" not in sentence
+    return sentence
+
+
+def test_files_that_are_no_models_are_named(tmp_path):
+    path = tmp_path / "x.ucb"
+    for content, said in [
+        (b"", "no model"),
+        (b"hello", "no model"),
+        (b"\xff" * 100, "no model"),
+        ((1 << 40).to_bytes(8, "little") + b"{}" * 100, "no model"),
+        (safetensors.torch.save({"a": torch.zeros(2)}), "no model"),
+        ((200_000).to_bytes(8, "little") + b"[" * 200_000, "nested too deeply"),
+        (b"\x11\0\0\0\0\0\0\0" + b'{"a":{},"a":{}}  ', "twice"),
+    ]:
+        path.write_bytes(content)
+        assert said in refused(path)
+    with pytest.raises(FileNotFoundError, match="ucb learn"):
+        Model.open(tmp_path / "missing")
+    assert "no file" in refused(tmp_path)
+
+
+def test_a_newer_version_is_named(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(safe, "VERSION", 7)
+    model.save(tmp_path / "m.ucb")
+    monkeypatch.undo()
+    assert "newer version" in refused(tmp_path / "m.ucb")
+
+
+def parts(model):
+    content = to_bytes(model)
+    length = int.from_bytes(content[:8], "little")
+    values = json.loads(json.loads(content[8 : 8 + length])["__metadata__"]["model"])
+    return values, safetensors.torch.load(content)
+
+
+ODD = [None, -1, 0, 1e300, "", "x", [], {}, [[]], True, 2**70, -0.5, ["a", "a"], {"kind": "patches", "filters": 10**9}]
+
+
+def test_signed_files_with_wrong_content_are_refused(model, tmp_path):
+    """A stranger can sign what they like: every field and every tensor is checked for itself."""
+    values, tensors = parts(model)
+    path = tmp_path / "m.ucb"
+    numbers = random.Random(0)
+
+    def attempt(new_values, new_tensors):
+        try:
+            path.write_bytes(safe.packed(new_values, new_tensors))
+        except ValueError:
+            return
+        with suppress(OSError, ValueError, RuntimeError):  # a sentence; anything else is a defect
+            found = Model.open(path)
+            found.predict(inputs(model))
+            found.show()
+
+    places = (
+        [[key] for key in values]
+        + [["way", key] for key in values["way"]]
+        + [["waves", 0, k] for k in values["waves"][0]]
+    )
+    for place in places:
+        for odd in ODD:
+            changed = json.loads(json.dumps(values))
+            at = changed
+            for step in place[:-1]:
+                at = at[step]
+            at[place[-1]] = odd
+            attempt(changed, tensors)
+        del at[place[-1]]
+        attempt(changed, tensors)
+    for name, tensor in tensors.items():
+        others = [tensor.reshape(-1)[:-1].clone(), tensor.to(torch.float16), tensor[None].clone(), torch.zeros(0)]
+        for other in others:
+            path.write_bytes(safe.packed(values, {**tensors, name: other}))
+            refused(path)
+        for odd in (float("nan"), float("inf")):
+            wrong = tensor.clone()
+            wrong.view(-1)[numbers.randrange(wrong.numel())] = odd
+            path.write_bytes(safe.packed(values, {**tensors, name: wrong}))
+            assert "NaN" in refused(path)
+        attempt(values, {**tensors, name: -tensor})
+        attempt(values, {**tensors, name: 1e30 * torch.randn_like(tensor)})
+        path.write_bytes(safe.packed(values, {key: value for key, value in tensors.items() if key != name}))
+        refused(path)
+    path.write_bytes(safe.packed(values, {**tensors, "more": torch.zeros(1)}))
+    refused(path)
+
+
+def mutations(content, count):
+    """Bytes changed, cut, doubled, swapped; half of them in the header, where most can go wrong."""
+    numbers = random.Random(1)
+    header = int.from_bytes(content[:8], "little") + 8
+    for _ in range(count):
+        changed = bytearray(content)
+        for _ in range(numbers.choice([1, 1, 1, 2, 5, 30])):
+            place = numbers.randrange(header if numbers.random() < 0.6 else len(changed))
+            deed = numbers.randrange(5)
+            if deed == 0:
+                changed[place] ^= 1 << numbers.randrange(8)
+            elif deed == 1:
+                changed[place] = numbers.randrange(256)
+            elif deed == 2:
+                del changed[place : place + numbers.choice([1, 7, 500])]
+            elif deed == 3:
+                changed[place:place] = changed[place : place + numbers.choice([1, 20, 300])]
+            else:
+                del changed[max(10, len(changed) - numbers.choice([1, 100, 10_000])) :]
+            if len(changed) < header:
+                break
+        if bytes(changed) != content:
+            yield bytes(changed)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("method", ["fixed", "ucb-ng"])
+def test_a_thousand_mutated_files_give_a_sentence_and_change_nothing(tmp_path, method):
+    from typer.testing import CliRunner
+
+    from ucb.cli.app import app
+
+    model = Model(method)
+    model.learn(blobs([0, 1], 12), epochs=1 if method == "ucb-ng" else None)
+    content, path = to_bytes(model), tmp_path / "m.ucb"
+    table = tmp_path / "rows.csv"
+    table.write_text("a,b,c,d,e,f\n1,2,3,4,5,6\n")
+    runner = CliRunner()
+    for number, mutated in enumerate(mutations(content, 500)):
+        path.write_bytes(mutated)
+        before = hashlib.sha256(mutated).digest()
+        command = [["show", path], ["predict", path, table], ["learn", path, table], ["forget-check", path, table]][
+            number % 4
+        ]
+        answer = runner.invoke(app, [str(word) for word in command])
+        assert answer.exit_code == 1, (number, answer.output)
+        assert len(answer.stderr.splitlines()) == 1
+        assert answer.stderr.startswith("error: ")
+        assert "Traceback" not in answer.stderr
+        assert "defect" not in answer.stderr
+        assert hashlib.sha256(path.read_bytes()).digest() == before
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.ucb", "rows.csv"]
+
+
+def test_a_model_that_cannot_be_written_is_a_sentence(model, tmp_path):
+    (tmp_path / "old").write_bytes(b"not a model at all")
+    with pytest.raises(DamagedModelError, match="no model"):
+        Model.open(tmp_path / "old")
+    with pytest.raises(OSError, match=r"\S"):
+        model.save(tmp_path / "old" / "m.ucb")

@@ -1,0 +1,189 @@
+"""The fixed way: waves in any order and any number are one fit, and what it says follows from closed forms."""
+
+import math
+
+import pytest
+import torch
+
+from tests.waves.data import blobs, digits
+from ucb.bayes.conjugate import ConjugateHead
+from ucb.waves import Model
+from ucb.waves.ridge import LADDER, best_ridge, log_evidence
+from ucb.waves.trunks import FAR, ImageTrunk, RowTrunk, fresh_trunk, sizes_of
+
+
+def learnt(*waves, seed=0):
+    model = Model(seed=seed)
+    for x, labels in waves:
+        model.learn((x, labels))
+    return model
+
+
+def fitted_at_once(model, waves):
+    """A plain ridge regression on the features of all data together, by another road: singular values."""
+    x = torch.cat([x for x, _ in waves])
+    labels = [label for _, own in waves for label in own]
+    phi = torch.cat([model.way.features(x).double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
+    y = torch.nn.functional.one_hot(model.numbers_of(labels), len(model.classes)).double()
+    u, s, v = torch.linalg.svd(phi, full_matrices=False)
+    return v.T @ ((s / (s.square() + model.way.head.ridge))[:, None] * (u.T @ y))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("kind", ["images", "rows"])
+def test_wave_by_wave_equals_one_fit_of_everything(kind):
+    data = digits if kind == "images" else blobs
+    waves = [data([0, 1], 40), data([2, 3], 40), data([4, 1], 40)]
+    model = learnt(*waves)
+    assert model.classes == ["0", "1", "2", "3", "4"]
+    torch.testing.assert_close(model.way.head.weights, fitted_at_once(model, waves), rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_order_of_later_waves_leaves_no_trace():
+    first, second, third = (digits(pair, 40) for pair in ([0, 1], [2, 3], [4, 5]))
+    one, other = learnt(first, second, third), learnt(first, third, second)
+    x = digits(range(6), 10, "test")[0]
+    assert one.way.head.ridge == other.way.head.ridge
+    mine, theirs = (dict(zip(m.classes, m.way.head.weights.T, strict=True)) for m in (one, other))
+    for name, weights in mine.items():
+        torch.testing.assert_close(weights, theirs[name], rtol=1e-6, atol=1e-6)
+    assert [row["label"] for row in one.predict(x)] == [row["label"] for row in other.predict(x)]
+
+
+@pytest.mark.usefixtures("small")
+def test_the_same_seed_gives_the_same_model_and_another_seed_another():
+    wave = digits([0, 1], 30)
+    same = [learnt(wave, seed=seed).way.head.gram for seed in (0, 0, 1)]
+    assert torch.equal(same[0], same[1])
+    assert not torch.equal(same[0], same[2])
+
+
+def test_a_first_wave_of_ten_images_gives_a_working_model():
+    model = learnt(digits([0, 1], 5))
+    rows = model.predict(digits([0, 1], 50, "test")[0])
+    truth = digits([0, 1], 50, "test")[1]
+    assert sum(row["label"] == label for row, label in zip(rows, truth, strict=True)) >= 90
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("shape", [(1, 2, 2), (1, 4, 4), (3, 8, 8), (1, 64, 70), (3, 9, 40)])
+def test_images_of_any_size_can_be_learnt(shape):
+    x = torch.randint(0, 256, (24, *shape), dtype=torch.uint8)
+    x[:12] //= 4
+    model = learnt((x, ["dark"] * 12 + ["bright"] * 12))
+    assert len(model.predict(x)) == 24
+    sizes = sizes_of(shape, model.way.trunk.facts)
+    assert sizes.features == model.way.trunk.features == model.way.features(x).shape[1]
+    assert sizes.tensors == {name: tuple(v.shape) for name, v in model.way.trunk.state_dict().items()}
+
+
+@pytest.mark.usefixtures("small")
+def test_a_single_class_and_blank_images_are_no_error():
+    model = learnt((torch.zeros(6, 1, 8, 8, dtype=torch.uint8), ["nothing"] * 6))
+    (row,) = model.predict(torch.zeros(1, 1, 8, 8, dtype=torch.uint8))
+    assert row["label"] == "nothing"
+    assert row["probability"] == pytest.approx(1)
+    assert row["entropy"] == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.usefixtures("small")
+def test_held_out_examples_are_learnt_too():
+    model = learnt(digits([0, 1], 30))
+    assert model.way.head.counts.tolist() == [30, 30]
+    assert model.waves[0].examples == {"0": 30, "1": 30}
+    assert [pair[0] for pair in model.waves[0].held_out.values()] == [3, 3]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_wave_that_fails_leaves_the_model_as_it_was():
+    model = learnt(digits([0, 1], 20))
+    before = model.way.head.gram.clone(), list(model.classes), list(model.waves)
+    for data, said in [
+        ((torch.zeros(2, 1, 9, 9, dtype=torch.uint8), ["a", "b"]), "shape"),
+        ((torch.zeros(2, 5), ["a", "b"]), "shape"),
+        ((torch.zeros(0, 1, 28, 28, dtype=torch.uint8), []), "no examples"),
+    ]:
+        with pytest.raises(ValueError, match=said):
+            model.learn(data)
+    with pytest.raises(ValueError, match="already"):
+        model.learn(digits([2], 5), "wave 1")
+    assert torch.equal(model.way.head.gram, before[0])
+    assert (model.classes, model.waves) == before[1:]
+
+
+def test_the_evidence_is_the_density_of_the_targets():
+    """The targets of an output are jointly Gaussian given the noise: their density is the independent reference."""
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(30, 3, generator=generator)
+    target = (x[:, 0] + 0.3 * torch.randn(30, generator=generator) > 0).long()
+    head = ConjugateHead(3, 2)
+    head.add(x, target)
+    phi = torch.cat([x, torch.ones(30, 1)], 1).double()
+    y = torch.nn.functional.one_hot(target, 2).double()
+
+    def density(ridge):
+        total = 0.0
+        covariance = torch.eye(30, dtype=torch.float64) + phi @ phi.T / ridge
+        for column in y.T:
+            noise = float(column @ torch.linalg.solve(covariance, column)) / 30
+            normal = torch.distributions.MultivariateNormal(torch.zeros(30, dtype=torch.float64), noise * covariance)
+            total += float(normal.log_prob(column))
+        return total
+
+    for one, other in ((0.1, 1.0), (1.0, 100.0)):
+        mine = log_evidence(head, one) - log_evidence(head, other)
+        assert mine == pytest.approx(density(one) - density(other), rel=1e-6)
+    assert best_ridge(head) == max(LADDER, key=density)
+
+
+@pytest.mark.usefixtures("small")
+def test_novelty_is_the_variance_of_a_score_relative_to_what_was_learnt():
+    wave = digits([0, 1], 40)
+    model = learnt(wave)
+    head = model.way.head
+    phi = torch.cat([model.way.features(wave[0]).double(), torch.ones(80, 1, dtype=torch.float64)], 1)
+    inverse = torch.linalg.inv(head.gram + head.ridge * torch.eye(len(head.gram)))
+    variance = torch.einsum("ni,ij,nj->n", phi, inverse, phi)
+    expected = (variance / variance.mean()).log()
+    opinion = model.way.opinion(wave[0])
+    torch.testing.assert_close(opinion.novelty.double(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(opinion.logits.mean(0).double(), phi @ head.weights, rtol=1e-4, atol=1e-4)
+    assert model.show()["capacity_left"] == pytest.approx(1 - float(variance.sum()) / len(head.gram), rel=1e-6)
+
+
+@pytest.mark.usefixtures("small")
+def test_effects_are_how_far_scores_on_earlier_examples_move():
+    first, second = digits([0, 1], 40), digits([2, 3], 40)
+    model = learnt(first)
+    before = model.way.opinion(first[0]).logits.mean(0)
+    (effect,) = model.learn(second).effects
+    moved = model.way.opinion(first[0]).logits.mean(0)[:, :2] - before
+    assert effect.wave == "wave 1"
+    assert effect.change == pytest.approx(math.sqrt(float(moved.square().mean())), rel=1e-3)
+    assert f"{effect.change:.3f}" in effect.sentence
+
+
+def test_a_wild_number_and_a_constant_column_do_no_harm():
+    trunk = fresh_trunk((3,))
+    assert isinstance(trunk, RowTrunk)
+    trunk.look(torch.tensor([[1.0, 5.0, 2.0], [3.0, 5.0, 2.5]]), 0)
+    features = trunk(torch.tensor([[1e30, 6.0, -1e30]]))
+    assert features[0, :3].tolist() == [FAR, 1.0, -FAR]
+    assert isinstance(fresh_trunk((1, 28, 28)), ImageTrunk)
+
+
+@pytest.mark.usefixtures("small")
+def test_data_that_come_again_are_remarked_on():
+    model = learnt(blobs("ab", 20))
+    assert "learnt before" in model.learn(blobs("ab", 20)).remarks[0]
+    assert model.way.head.counts.tolist() == [40, 40]
+
+
+def test_methods_and_nets_that_cannot_be_are_refused():
+    with pytest.raises(ValueError, match="method must be one of"):
+        Model("magic")
+    with pytest.raises(ValueError, match="a net can be chosen with"):
+        Model(net="mlp")
+    with pytest.raises(ValueError, match="learnt nothing"):
+        Model().predict(torch.zeros(1, 3))

@@ -1,0 +1,137 @@
+"""A trunk that goes on learning: a head for each wave, and the least uncertain one has the say."""
+
+import math
+
+import pytest
+import torch
+
+from tests.waves.data import blobs, digits
+from ucb.bayes import gaussians
+from ucb.waves import Model
+from ucb.waves.nets import NAMES, checked_net, default_net, fresh_net
+
+
+@pytest.fixture(scope="module")
+def learnt():
+    model = Model("ucb-ng")
+    for names in ("ab", "cd", "ef"):
+        model.learn(blobs(names, 60), epochs=8)
+    return model
+
+
+def right(model, names):
+    x, labels = blobs(names, 40, seed=7)
+    answers = [row["label"] for row in model.predict(x)]
+    return sum(a == b for a, b in zip(answers, labels, strict=True)) / len(labels)
+
+
+def test_each_wave_has_a_head_and_is_known_by_it(learnt):
+    assert learnt.way.heads == [[0, 1], [2, 3], [4, 5]]
+    assert learnt.waves[0].accuracy == 100.0
+    net = learnt.way.method.net
+    for index, names in enumerate(("ab", "cd", "ef")):
+        x, labels = blobs(names, 40, seed=7)
+        with net.using(index), torch.no_grad():
+            from ucb.bayes import mean_forward
+
+            said = mean_forward(net.eval(), learnt.way.prepared(x)).argmax(1)
+        truth = torch.tensor([names.index(label) for label in labels])
+        assert float((said == truth).double().mean()) > 0.9, "the wave's own head still tells its classes apart"
+
+
+def test_the_logit_of_a_class_is_its_log_probability_less_its_heads_entropy(learnt):
+    x, _ = blobs("ace", 5, seed=3)
+    from ucb.bayes import forward
+    from ucb.seeds import generator_for
+
+    net = learnt.way.method.net.eval()
+    with net.using(None), torch.no_grad():
+        both = forward(net, learnt.way.prepared(x), 10, generator=generator_for("opinion"))
+    opinion = learnt.way.opinion(x)
+    for head in range(3):
+        log_p = both[..., 2 * head : 2 * head + 2].log_softmax(-1)
+        mean = log_p.exp().mean(0)
+        entropy = -(mean * mean.log()).sum(-1)
+        torch.testing.assert_close(opinion.logits[..., 2 * head : 2 * head + 2], log_p - entropy[:, None])
+
+
+def test_a_class_that_comes_again_is_judged_by_the_surest_head():
+    model = Model("ucb-ng")
+    model.learn(blobs("ab", 60), epochs=6)
+    model.learn(blobs("bc", 60, seed=1), epochs=6)
+    assert model.way.heads == [[0, 1], [1, 2]]
+    assert model.classes == ["a", "b", "c"]
+    opinion = model.way.opinion(blobs("b", 5, seed=4)[0])
+    assert opinion.logits.shape[-1] == 3
+    assert bool(opinion.logits.isfinite().all())
+    assert right(model, "b") > 0.8
+
+
+def test_earlier_heads_rest_and_effects_are_in_units_of_sigma():
+    model = Model("ucb-ng")
+    model.learn(blobs("ab", 40), epochs=3)
+    before = model.way
+    old = {name: (g.mu.detach().clone(), g.sigma.detach().clone()) for name, g in gaussians(before.method.net)}
+    (effect,) = model.learn(blobs("cd", 40), epochs=3).effects
+    new = dict(gaussians(model.way.method.net))
+    assert torch.equal(new["heads.0.weight"].mu, old["heads.0.weight"][0])
+    total = weight = 0.0
+    for name, (mu, sigma) in old.items():
+        if name.startswith("trunk."):
+            total += float((((new[name].mu.detach() - mu) / sigma) ** 2 / sigma**2).double().sum())
+            weight += float((1 / sigma.double() ** 2).sum())
+    assert effect.change == pytest.approx(math.sqrt(total / weight), rel=1e-4)
+    assert effect.change > 0
+
+
+def test_the_same_seed_gives_the_same_answers():
+    answers = []
+    for _ in range(2):
+        model = Model("ucb-ng", seed=3)
+        model.learn(blobs("ab", 20), epochs=2)
+        answers.append(model.predict(blobs("ab", 5, seed=2)[0]))
+    assert answers[0] == answers[1]
+
+
+def test_show_tells_how_certain_each_layer_is(learnt):
+    facts = learnt.show()
+    assert {layer["layer"] for layer in facts["layers"]} >= {"trunk.1.weight", "heads.0.weight", "heads.2.bias"}
+    assert all(0 < layer["sigma"] <= 1 for layer in facts["layers"])
+    assert 0 < facts["capacity_left"] <= 1
+
+
+def test_images_are_learnt_by_the_small_net():
+    model = Model("ucb-ng")
+    report = model.learn(digits([0, 1], 60), epochs=2)
+    assert model.way.net_name == "small"
+    assert report.wave.accuracy > 80
+
+
+def test_a_wave_that_holds_out_nothing_is_learnt():
+    model = Model("ucb-ng")
+    report = model.learn(blobs("ab", 4), epochs=1)
+    assert report.wave.accuracy is None
+    assert len(model.predict(blobs("ab", 2)[0])) == 4
+
+
+def test_what_it_cannot_do_is_a_sentence():
+    with pytest.raises(ValueError, match="one class"):
+        Model("ucb-ng").learn(blobs("a", 10))
+    with pytest.raises(ValueError, match="no net"):
+        Model("ucb-ng", net="magic").learn(blobs("ab", 10))
+    with pytest.raises(ValueError, match="choose mlp"):
+        Model("ucb-ng", net="alexnet").learn(blobs("ab", 10))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_net_is_made_for_its_smallest_image_and_grows_heads_without_changing(name):
+    shape = (3, 22, 22)
+    assert checked_net(name, shape) == name
+    one, two = (fresh_net(name, shape, sizes, 0) for sizes in ([2], [2, 3]))
+    assert two(torch.zeros(2, *shape)).shape == (2, 2)
+    later = dict(two.named_parameters())
+    assert all(torch.equal(value, later[key]) for key, value in one.named_parameters())
+
+
+def test_default_nets():
+    assert [default_net(shape) for shape in ((1, 28, 28), (3, 9, 9), (7,))] == ["small", "mlp", "mlp"]
