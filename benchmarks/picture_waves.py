@@ -43,13 +43,13 @@ def blocks(page: str) -> list[Block]:
 def run(block: Block, folder: Path) -> str:
     """Run a block in ``folder``, and return what it prints; commands stand before their output."""
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    env = {**os.environ, "PATH": path, "COLUMNS": str(WIDTH), "NO_COLOR": "1", "PS4": "$ ", "BASH_XTRACEFD": "1"}
+    env = {**os.environ, "PATH": path, "COLUMNS": str(WIDTH), "NO_COLOR": "1", "BASH_XTRACEFD": "1"}
     words = [sys.executable, "-W", "error", "-c", block.text]
     if name := re.match(r"# (\w+\.py)", block.text):
         (folder / name[1]).write_text(block.text)
         return ""
     if block.kind == "sh":
-        words = ["bash", "-e", "-x", "-c", block.text]
+        words = ["bash", "-e", "-c", f"PS4='$ '\nset -x\n{block.text}"]
     done = subprocess.run(words, cwd=folder, env=env, stdout=subprocess.PIPE, text=True, check=True)
     return done.stdout
 
@@ -59,7 +59,7 @@ def picture(output: str, path: Path) -> None:
     lines = [line for line in output.splitlines() if not line.startswith("$ for ")]
     with Path(os.devnull).open("w") as nowhere:
         console = Console(record=True, width=WIDTH, file=nowhere, force_terminal=True)
-        for line in lines:
+        for line in [*lines, ""]:
             console.print(Text(line, style="bold green" if line.startswith("$ ") else ""))
         svg = console.export_svg(title="ucb", unique_id=path.stem)
     path.write_text(FRAME.sub("", svg).replace("Fira Code, monospace", "monospace"))

@@ -36,6 +36,7 @@ def _row(one: dict[str, Any]) -> str:
         for name, of in one["unlike"].items()
     )
     sizes = one["bytes_after_each_wave"]
+    learnt, judged = (f"{one[f'{what}_images_a_second']:.0f}" for what in ("learnt", "judged"))
     cells = [
         f"{NAMES.get(one['data'], one['data'])}, `{one['method']}`",
         f"{one['accuracy']:.2f} %" + (f" of {one['tested']}" if "tested" in one else ""),
@@ -44,7 +45,7 @@ def _row(one: dict[str, Any]) -> str:
         f"{100 * one['called_unsure']:.1f} %",
         others or "-",
         f"{sizes[0] / 1e6:.2f} and {sizes[-1] / 1e6:.2f} MB",
-        f"{one['learnt_images_a_second']:.0f} and {one['judged_images_a_second']:.0f} images ({_threads(one['threads'])})",
+        f"{learnt} and {judged} images ({_threads(one['threads'])})",
     ]
     return f"| {' | '.join(cells)} |"
 

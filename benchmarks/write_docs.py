@@ -1,8 +1,9 @@
 """Put what was measured into the documents, between the markers that name it.
 
 <!-- figures: NAME --> ... <!-- end --> is what `ucb bench` found (results/bench/NAME.json), <!-- runs: NAME --> what
-`gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables` or :mod:`wave_tables`. A GPU is not everywhere:
-without its result files, what the document says of it stays. docs/reproduction.md is written as a whole (:mod:`reproduction_page`).
+`gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables` or :mod:`wave_tables`. A GPU is not
+everywhere: without its result files, what the document says of it stays. docs/reproduction.md is written as a whole
+(:mod:`reproduction_page`).
 """
 
 from __future__ import annotations

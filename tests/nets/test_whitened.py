@@ -63,3 +63,15 @@ def test_one_batch_or_many_is_the_same():
     x = torch.rand(40, 1, 12, 12)
     trunk = looked(x)
     torch.testing.assert_close(trunk(x), torch.cat([trunk(x[:1]), trunk(x[1:])]))
+
+
+def test_no_filter_is_a_patch():
+    x = torch.rand(200, 1, 12, 12)
+    trunk = looked(x, filters=100)
+    patches = F.unfold(x, trunk.size).transpose(1, 2).flatten(0, 1).double()
+    patches -= patches.mean(1, keepdim=True)
+    patches /= patches.norm(dim=1, keepdim=True) + SOFTNESS
+    whitening = _whitening(patches, trunk.floor)
+    alone = F.normalize(F.normalize(patches @ whitening, dim=1) @ whitening, dim=1)
+    filters = F.normalize(trunk.filters.flatten(1).double(), dim=1)
+    assert float((filters @ alone.T).abs().max()) < 0.95

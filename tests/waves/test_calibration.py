@@ -19,7 +19,8 @@ def made_up(count, scale, seed=0, classes=4):
     generator = torch.Generator().manual_seed(seed)
     logits = torch.randn(count, classes, generator=generator)
     target = torch.multinomial((scale * logits).softmax(-1), 1, generator=generator).squeeze(1)
-    return Opinion(logits.unsqueeze(0), torch.randn(count, generator=generator)), target
+    novelty, strength = torch.randn(2, count, generator=generator)
+    return Opinion(logits.unsqueeze(0), novelty, strength), target
 
 
 @pytest.mark.parametrize("scale", [0.7, 3.0, 30.0])
@@ -42,14 +43,17 @@ def test_one_in_twenty_is_called_unsure_whether_in_one_portion_or_many():
 def test_an_example_with_more_doubt_than_any_before_is_unsure():
     calibration = Calibration()
     calibration.learn(*made_up(1000, 3.0))
-    plain, odd = (Opinion(torch.tensor([[[9.0, 0, 0, 0]]]), torch.tensor([novelty])) for novelty in (0.0, 9.0))
-    assert not bool(calibration.answers(plain).unsure)
-    assert bool(calibration.answers(odd).unsure)
+    signs = [(0.0, 0.0), (-9.0, 0.0), (9.0, 0.0), (0.0, 9.0), (0.0, -9.0)]  # novelty and strength
+    said = [
+        bool(calibration.answers(Opinion(torch.tensor([[[9.0, 0, 0, 0]]]), *torch.tensor(pair).split(1))).unsure)
+        for pair in signs
+    ]
+    assert said == [False, False, True, True, True]
 
 
 def test_without_examples_it_still_answers():
     calibration = Calibration()
-    calibration.learn(Opinion(torch.zeros(2, 0, 3), torch.zeros(0)), torch.zeros(0, dtype=torch.int64))
+    calibration.learn(Opinion(torch.zeros(2, 0, 3), *torch.zeros(2, 0)), torch.zeros(0, dtype=torch.int64))
     assert calibration.scale == pytest.approx(10, rel=0.1)
     assert 2 < calibration.threshold < 3
 
@@ -104,3 +108,10 @@ def test_what_is_no_known_digit_is_told_from_digits(trained, what):
     known, unknown = answers_to(trained, x), answers_to(trained, unlike)
     assert auroc(known.unsureness, unknown.unsureness) >= 0.9
     assert float(unknown.unsure.double().mean()) > 4 * float(known.unsure.double().mean())
+
+
+@pytest.mark.parametrize("level", [0, 90, 255])
+def test_an_image_that_shows_nothing_is_unsure(trained, level):
+    """Nothing about it is new: that there is nothing to see must count by itself."""
+    blank = torch.full((1, 1, 28, 28), level, dtype=torch.uint8)
+    assert bool(answers_to(trained, blank).unsure)

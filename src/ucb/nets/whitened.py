@@ -1,8 +1,9 @@
 """Patches as filters, whitened: for images whose neighbouring pixels and colours are nearly the same everywhere.
 
-After Coates, Ng and Lee (2011, 2012). With Z a whitening of the first images' patches, a filter d is a whitened patch
-of norm 1 and answers d^T Z p, where p is a patch of the image without its mean and divided by its norm. Both signs of
-an answer count, each above a threshold: a filter serves twice for the price of one convolution.
+After Coates, Ng and Lee (2011, 2012). With Z a whitening of the first images' patches, a filter d is the sum, with
+random signs, of three whitened patches of norm 1, and answers d^T Z p, where p is a patch of the image without its mean
+and divided by its norm. Both signs of an answer count, each above a threshold: a filter serves twice for the price of
+one convolution. No filter is a piece of an image.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ SAMPLED = 100_000
 """Patches by which the whitening is found."""
 AT_A_TIME = 16
 """Images whose answers fit into a processor's cache: twice as fast as a large batch."""
+MIXED = 3
+"""Patches in a filter. Single ones would be pieces of somebody's images; on held-out data they gain 0.1 % on digits and
+1 % on CIFAR10."""
 SPREAD = 0.3
 """The standard deviation that answers to vivid patches have, so that a threshold means the same whatever the images."""
 
@@ -40,7 +44,7 @@ class WhitenedPatches(PatchFilters):
 
     @torch.no_grad()
     def look(self, images: Tensor, generator: torch.Generator) -> None:
-        """Take whitened patches of some images as filters; where these have too few patches, the first ones stay."""
+        """Make filters of whitened patches of some images; where these show nothing, the first filters stay."""
         patches = F.unfold(images, self.size).transpose(1, 2).flatten(0, 1)
         order = torch.randperm(len(patches), generator=generator)[:SAMPLED]
         patches = patches[order.to(patches.device)].double()
@@ -51,10 +55,10 @@ class WhitenedPatches(PatchFilters):
         if len(vivid) == 0:
             return
         whitening = _whitening(patches, self.floor)
-        found = vivid[: len(self.filters)] @ whitening
-        first = self.filters.flatten(1).double()
-        filters = torch.cat([found, first[len(found) :] @ whitening])
-        filters = F.normalize(filters, dim=1) @ whitening
+        chosen = torch.randint(len(vivid), (len(self.filters), MIXED), generator=generator).to(vivid.device)
+        signs = 2 * torch.randint(2, (*chosen.shape, 1), generator=generator).to(vivid) - 1
+        mixtures = (F.normalize(vivid[chosen] @ whitening, dim=2) * signs).sum(1)
+        filters = F.normalize(mixtures, dim=1) @ whitening
         answers = vivid[:SAMPLED] @ filters.T
         filters *= SPREAD / answers.std().clamp_min(1e-12) if answers.numel() > 1 else 1.0
         self.filters.copy_(filters.view_as(self.filters))

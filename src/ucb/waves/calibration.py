@@ -3,10 +3,10 @@
 Three statistics of fixed size are kept, so that later waves refine them without earlier data:
 
 - for each of a ladder of scales, the sum of the held-out NLL with logits times that scale; the least wins.
-- mean and variance of two signs of doubt over held-out examples: log(entropy + 1e-4), and the novelty, which is the log
-  of phi^T A^-1 phi relative to its mean over what was learnt.
-- a histogram of the unsureness u = sqrt(max(0, z_entropy)^2 + max(0, z_novelty)^2), z the signs standardised by these
-  moments. An example is called unsure above the u that 5 % of the held-out ones exceed.
+- mean and variance of three signs of doubt over held-out examples: log(entropy + 1e-4); the novelty, which is the log
+  of phi^T A^-1 phi relative to its mean over what was learnt; and the strength, the log of |phi| relative to its mean.
+- a histogram of the unsureness u = sqrt(max(0, z_entropy)^2 + max(0, z_novelty)^2 + max(0, |z_strength| - 2)^2), z the
+  signs standardised by these moments. An example is called unsure above the u that 5 % of the held-out ones exceed.
 
 Held-out examples of an earlier wave were measured against fewer classes: they count (classes then / classes now) times.
 A little prior knowledge stands in where there are hardly any.
@@ -32,8 +32,10 @@ UNSURE = 0.05
 """The share of held-out examples that is called unsure."""
 SMALLEST_ENTROPY = 1e-4
 PRIOR_EXAMPLES = 5.0
-PRIOR_MOMENTS = ((-2.5, 2.0), (0.3, 0.5))
-"""Mean and standard deviation of the two signs before any example."""
+PRIOR_MOMENTS = ((-2.5, 2.0), (0.3, 0.5), (0.0, 0.3))
+"""Mean and standard deviation of the three signs before any example."""
+USUAL_STRENGTH = 2.0
+"""Standard deviations that the strength may be away from its mean on either side and nobody minds."""
 
 
 class Answers(NamedTuple):
@@ -49,7 +51,7 @@ class Calibration:
 
     def __init__(self) -> None:
         self.nll = torch.zeros(len(SCALES), dtype=torch.float64)
-        self.moments = torch.zeros(2, 3, dtype=torch.float64)
+        self.moments = torch.zeros(len(PRIOR_MOMENTS), 3, dtype=torch.float64)
         """For each sign of doubt: how many, their sum, the sum of their squares."""
         self.histogram = torch.zeros(BINS, dtype=torch.float64)
 
@@ -106,9 +108,11 @@ class Calibration:
         count, total, squares = (self.moments + PRIOR_EXAMPLES * prior).to(signs.device).unbind(1)
         mean = total / count
         spread = (squares / count - mean.square()).clamp_min(1e-6).sqrt()
-        return ((signs - mean) / spread).clamp_min(0).square().sum(1).sqrt()
+        entropy, novelty, strength = ((signs - mean) / spread).unbind(1)
+        doubts = torch.stack([entropy, novelty, strength.abs() - USUAL_STRENGTH], 1)
+        return doubts.clamp_min(0).square().sum(1).sqrt()
 
 
 def _signs(prediction: Prediction, opinion: Opinion) -> Tensor:
     entropy = (prediction.entropy.double() + SMALLEST_ENTROPY).log()
-    return torch.stack([entropy, opinion.novelty.double()], 1)
+    return torch.stack([entropy, opinion.novelty.double(), opinion.strength.double()], 1)

@@ -16,6 +16,8 @@ from ucb.waves.trunks import ImageTrunk, RowTrunk
 
 PAIRS = 16
 """Pairs of opposite samples of the head's weights: their mean is the mean."""
+FAINTEST = 1e-6
+"""The share of the usual |phi|^2 that is nothing at all."""
 BLOCKS = 8
 """Pieces in which a triangular matrix is multiplied."""
 
@@ -27,6 +29,8 @@ class Solved(NamedTuple):
     inverse_factor: Tensor
     noise: Tensor
     usual_variance: float
+    usual_energy: float
+    """The mean of |phi|^2 over what was learnt."""
     determined: float
     """How many of the weights of an output the data have determined: the trace of A^-1 sum phi phi^T."""
 
@@ -89,7 +93,8 @@ class FixedWay:
             weights = torch.cholesky_solve(head.moments, factor)
             unexplained = head.counts - (head.moments * weights).sum(0)
             noise = (unexplained / head.counts.sum().clamp_min(1)).clamp_min(LEAST_NOISE).float()
-            self._solved = Solved(weights, inverse.float(), noise, usual, determined)
+            energy = float(head.gram.diagonal()[:-1].sum() / head.counts.sum().clamp_min(1))
+            self._solved = Solved(weights, inverse.float(), noise, usual, max(energy, 1e-30), determined)
         return self._solved
 
     @torch.no_grad()
@@ -107,7 +112,9 @@ class FixedWay:
         spread = (variance[:, None] * solved.noise).sqrt()
         noise = torch.randn(PAIRS, 1, mean.shape[1], generator=generator_for("opinion")).to(mean)
         logits = mean + spread * torch.cat([noise, -noise])
-        return Opinion(logits, (variance / solved.usual_variance).clamp_min(1e-12).log())
+        energy = features.double().square().sum(1) / solved.usual_energy
+        strength = (energy + FAINTEST).log().float() / 2
+        return Opinion(logits, (variance / solved.usual_variance).clamp_min(1e-12).log(), strength)
 
     def certainty(self) -> dict[str, Any]:
         """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""

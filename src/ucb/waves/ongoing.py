@@ -125,7 +125,7 @@ class OngoingWay:
             relative = judged.entropy / math.log(max(2, len(own)))
             information = torch.where(relative < least, judged.mutual_information, information)
             least = torch.minimum(least, relative)
-        return Opinion(logits, ((information + LEAST) / USUAL).log())
+        return Opinion(logits, ((information + LEAST) / USUAL).log(), torch.zeros_like(information))
 
     def certainty(self) -> dict[str, Any]:
         """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""

@@ -61,7 +61,11 @@ def learn_ongoing(model: Model, order: Order) -> Outcome[OngoingWay]:
     way.size = len(train[1])
     target = held[1]
     parts = [way.opinion(some) for some in held[0].split(ROWS) if len(some)] or [way.opinion(train[0][:0])]
-    opinion = Opinion(torch.cat([p.logits for p in parts], 1), torch.cat([p.novelty for p in parts]))
+    logits, *signs = (
+        torch.cat([getattr(p, name) for p in parts], axis)
+        for name, axis in (("logits", 1), ("novelty", 0), ("strength", 0))
+    )
+    opinion = Opinion(logits, *signs)
     counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
     effects = effects_on_ongoing(before, way, model.waves) if before else []
     return Outcome(way, opinion, target, counts, effects, [])
