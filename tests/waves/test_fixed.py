@@ -187,3 +187,11 @@ def test_methods_and_nets_that_cannot_be_are_refused():
         Model(net="mlp")
     with pytest.raises(ValueError, match="learnt nothing"):
         Model().predict(torch.zeros(1, 3))
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("name", ["", "x" * 1001])
+def test_a_class_that_no_file_could_name_is_refused(name):
+    x, labels = blobs(["a", "b"], 6)
+    with pytest.raises(ValueError, match="must have 1 to 1000 characters"):
+        Model().learn((x, [name if label == "b" else label for label in labels]))

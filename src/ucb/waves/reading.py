@@ -8,6 +8,7 @@ from pathlib import Path
 from torch import Tensor
 
 from ucb.waves.arrays import ArrayExamples
+from ucb.waves.fields import LONGEST
 from ucb.waves.sources import Examples, Shape, labelled
 
 ROWS = 256
@@ -33,6 +34,9 @@ def as_examples(
         raise ValueError(f"the examples have shape {tuple(examples.shape)}, and the model knows {tuple(like)}")
     if len(examples) == 0:
         raise ValueError("there are no examples")
+    for name in set(examples.labels):
+        if not 0 < len(name) <= LONGEST:  # the model's file could not be read again
+            raise ValueError(f"the name of a class must have 1 to {LONGEST} characters, not {len(name)}: {name[:30]!r}")
     return examples
 
 
