@@ -248,3 +248,29 @@ def test_help_names_what_there_is():
     for command in ("learn", "predict", "show", "forget-check"):
         assert "MODEL" in done(command, "--help")
         assert command in done("--help")
+
+
+@pytest.mark.usefixtures("small")
+def test_names_that_would_command_a_terminal_are_shown_as_text(tmp_path):
+    rows = "\n".join(f"{number % 7},{number % 5},{'[/b]' if number % 2 else chr(27) + '[2J'}" for number in range(20))
+    (tmp_path / "r.csv").write_text(f"u,v,label\n{rows}\n")
+    model = tmp_path / "m.ucb"
+    done("learn", model, tmp_path / "r.csv", "--name", "[/x]")
+    outputs = [
+        done("show", model),
+        done("forget-check", model, tmp_path / "r.csv"),
+        done("predict", model, tmp_path / "r.csv"),
+    ]
+    assert "[/x]" in outputs[0]
+    for output in outputs:
+        assert "[/b]" in output
+        assert chr(27) not in output
+        assert "\\x1b[2J" in output
+
+
+@pytest.mark.usefixtures("small")
+def test_a_table_with_a_very_long_first_line_is_read(tmp_path):
+    names = ";".join(f"column number {number}" for number in range(9000))
+    lines = [f"{names};label", *(";".join(["1", "2"] * 4500) + f";{'ab'[n % 2]}" for n in range(4))]
+    (tmp_path / "wide.csv").write_text("\n".join(lines))
+    assert "4 examples of 2 classes" in done("learn", tmp_path / "m.ucb", tmp_path / "wide.csv")

@@ -239,3 +239,22 @@ def test_a_model_that_cannot_be_written_is_a_sentence(model, tmp_path):
         Model.open(tmp_path / "old")
     with pytest.raises(OSError, match=r"\S"):
         model.save(tmp_path / "old" / "m.ucb")
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("change", [{"label": "x" * 1001}, {"columns": ["a", "b"]}, {"shape": (5000,)}, {"seed": -1}])
+def test_what_could_not_be_read_again_is_not_written(change, tmp_path):
+    model, path = Model(), tmp_path / "m.ucb"
+    model.learn(blobs("ab", 10))
+    model.save(path)
+    before = path.read_bytes()
+    model.__dict__.update(change)
+    with pytest.raises(ValueError, match="the model is not written"):
+        model.save(path)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize("seed", [-1, 10**20, 0.5])
+def test_a_seed_that_no_file_can_hold_is_refused_at_once(seed):
+    with pytest.raises(ValueError, match="seed is no whole number"):
+        Model(seed=seed)

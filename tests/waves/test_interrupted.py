@@ -148,7 +148,21 @@ def test_two_at_once_are_refused(tmp_path):
         learn(path, blobs("cd", 10))
     assert path.read_bytes() == before
     learn(path, blobs("cd", 10))
-    assert not list(tmp_path.glob("*.lock"))
+    assert [each.name for each in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.usefixtures("small")
+def test_files_beside_the_model_links_and_permissions_are_left_alone(tmp_path):
+    (tmp_path / "m.lock").write_text("somebody's")
+    real, link = tmp_path / "real.ucb", tmp_path / "link.ucb"
+    learn(real, blobs("ab", 10))
+    real.chmod(0o600)
+    link.symlink_to("real.ucb")
+    learn(link, blobs("cd", 10))
+    assert link.is_symlink()
+    assert Model.open(real).classes == ["a", "b", "c", "d"]
+    assert real.stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "m.lock").read_text() == "somebody's"
 
 
 @pytest.mark.usefixtures("small")
@@ -180,7 +194,7 @@ def test_ctrl_c_in_the_command_is_a_sentence_and_130(tmp_path):
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes) as process:
         process.stdout.readline()
         deadline = time.monotonic() + 60
-        while not (tmp_path / "m.ucb.lock").exists() and time.monotonic() < deadline:
+        while not keeping.lock_file(tmp_path / "m.ucb").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
@@ -189,7 +203,7 @@ def test_ctrl_c_in_the_command_is_a_sentence_and_130(tmp_path):
     assert errors.startswith("interrupted: ")
     assert len(errors.splitlines()) == 1
     assert not (tmp_path / "m.ucb").exists()
-    assert not (tmp_path / "m.ucb.lock").exists()
+    assert not keeping.lock_file(tmp_path / "m.ucb").exists()
 
 
 def test_examples_in_memory_are_told_apart_by_content():

@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 import typer
 from rich import box
 from rich.table import Table
+from rich.text import Text
 
 from ucb.cli.failing import answering
 from ucb.cli.learn import Data, Debug, ModelFile, Verbose, show_skipped, stopping_well, watched
-from ucb.cli.show import print_table, say
+from ucb.cli.show import print_table, printable, say
 from ucb.waves import Model
 from ucb.waves.sources import Skipped
 
@@ -59,7 +60,7 @@ def _layer_row(layer: dict[str, Any]) -> list[str]:
 
 
 def _some_classes(classes: dict[str, int]) -> str:
-    named = [f"{name} ({number})" for name, number in list(classes.items())[:CLASSES_SHOWN]]
+    named = [f"{printable(name)} ({number})" for name, number in list(classes.items())[:CLASSES_SHOWN]]
     return ", ".join(named) + (f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else "")
 
 
@@ -101,5 +102,5 @@ def _table(heads: list[str], rows: list[list[str]]) -> Table:
         number = any(word in head for word in ("(%)", "asked", "examples", "weights", "sigma", "held-out"))
         table.add_column(head, justify="right" if number and place else "left")
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(Text(printable(cell)) for cell in row))
     return table

@@ -13,7 +13,7 @@ import typer
 
 from ucb.cli.failing import answering
 from ucb.cli.learn import Debug, ModelFile, Verbose, complain, show_skipped, stopping_well, watched
-from ucb.cli.show import say
+from ucb.cli.show import printable, say
 from ucb.waves import Model
 from ucb.waves.predicting import predict
 
@@ -59,4 +59,4 @@ def _print(rows: list[dict[str, Any]], form: str) -> None:
             doubt = "  unsure" if row["unsure"] else ""
             figures = f"{100 * row['probability']:6.2f} %  entropy {row['entropy']:.3f}"
             figures += f"  mutual information {row['mutual_information']:.3f}"
-            say(f"{row['file']:<{names}}  {row['label']:<{labels}}  {figures}{doubt}")
+            say(f"{printable(row['file']):<{names}}  {printable(row['label']):<{labels}}  {figures}{doubt}")

@@ -109,6 +109,11 @@ def print_table(table: Table) -> None:
         say(line.rstrip())
 
 
+def printable(text: str) -> str:
+    """Return a name from somebody's file as it may go to a terminal: what cannot be seen is written as a code."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def say(line: str) -> None:
     """Print a line: a terminal gets it wrapped between words, a file as it is."""
     console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)

@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import re
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -64,6 +65,8 @@ def write_atomically(path: Path, data: bytes) -> None:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
+        if path.exists():
+            shutil.copymode(path, scratch)  # who may read it does not change
         scratch.replace(path)
     except OSError:
         scratch.unlink(missing_ok=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -55,7 +56,17 @@ def to_bytes(model: Model) -> bytes:
         "way": facts,
     }
     own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
+    _refuse_unreadable(values, {**tensors, **own})
     return packed(values, {**tensors, **own})
+
+
+def _refuse_unreadable(values: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+    """Refuse to write what could not be read again: the data are about to be deleted."""
+    try:
+        as_read = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
+        _model(Fields(json.loads(json.dumps(values))), as_read)
+    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
 
 
 def read(path: Path) -> Model:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
-from ucb.waves.keeping import PAUSE, Keeper, alone_with, progress_file
+from ucb.waves.keeping import PAUSE, Keeper, alone_with, progress_file, remove_progress
 from ucb.waves.model import Model
 from ucb.waves.reading import Data
 from ucb.waves.sources import Examples, fingerprint
@@ -33,6 +33,8 @@ def learn(
     ``pause`` seconds, and the same call goes on from there.
     """
     path = Path(path)
+    if path.is_symlink():
+        path = path.resolve()  # the file itself is replaced, not the link
     if path.is_dir():
         raise ValueError(f"{path} is a folder: name a file for the model")
     if not path.parent.is_dir():
@@ -60,8 +62,7 @@ def learn(
             data, name, label=label, seed=seed, device=device, epochs=epochs, watcher=watcher, keeper=keeper
         )
         model.save(path)
-        progress_file(path).unlink(missing_ok=True)
-        progress_file(path).with_name(progress_file(path).name + ".part").unlink(missing_ok=True)
+        remove_progress(path)
     return report
 
 

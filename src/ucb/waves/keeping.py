@@ -61,23 +61,30 @@ class Keeper:
         checkpoint.write_atomically(self.path, hashlib.sha256(content).digest() + content)
         self._last = time.monotonic()
 
-    def remove(self) -> None:
-        """Forget it: the work is done."""
-        self.path.unlink(missing_ok=True)
-        self.path.with_name(self.path.name + ".part").unlink(missing_ok=True)
-
 
 def progress_file(model: Path) -> Path:
     """Return where the progress of learning is kept."""
     return model.with_name(model.name + ".learning")
 
 
+def remove_progress(model: Path) -> None:
+    """Forget the progress of learning: the work is done."""
+    path = progress_file(model)
+    path.unlink(missing_ok=True)
+    path.with_name(path.name + ".part").unlink(missing_ok=True)
+
+
+def lock_file(model: Path) -> Path:
+    """Return the file that tells others that a model is being learnt; no other program gives a file such a name."""
+    return model.with_name(f".{model.name}.ucb-lock")
+
+
 @contextmanager
 def alone_with(model: Path) -> Iterator[None]:
     """Hold a model for this process alone, for as long as it learns."""
-    path = model.with_name(model.name + ".lock")
+    path = lock_file(model)
     while True:
-        file = path.open("w")
+        file = path.open("a")
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

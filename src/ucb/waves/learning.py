@@ -6,6 +6,7 @@ import copy
 import time
 from collections import Counter
 from collections.abc import Callable
+from itertools import count
 from typing import TYPE_CHECKING
 
 import torch
@@ -89,11 +90,12 @@ def learn_wave(
 
 
 def _title(model: Model, name: str | None) -> str:
+    taken = {wave.name for wave in model.waves}
     if name is None:
-        return f"wave {len(model.waves) + 1}"
+        return next(free for n in count(len(taken) + 1) if (free := f"wave {n}") not in taken)
     if not name.strip() or len(name) > 200:
         raise ValueError(f"a wave's name must have 1 to 200 characters, not {len(name)}")
-    if any(wave.name == name for wave in model.waves):
+    if name in taken:
         raise ValueError(f"there is a wave {name!r} already: choose another name")
     return name
 

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ucb.engine.job import device_named
 from ucb.waves.calibration import Calibration
+from ucb.waves.fields import checked_whole
 from ucb.waves.fixed import FixedWay
 from ucb.waves.keeping import Keeper
 from ucb.waves.ongoing import OngoingWay
@@ -38,7 +39,7 @@ class Model:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
         if net is not None and method == "fixed":
             raise ValueError("a net can be chosen with the method ucb-ng; the fixed way makes its own trunk")
-        self.method, self.net, self.seed = method, net, seed
+        self.method, self.net, self.seed = method, net, checked_whole("seed", seed)
         self.shape: Shape | None = None
         self.columns: list[str] | None = None
         self.label: str | None = None

@@ -1,8 +1,8 @@
 """Trunks that are made from the first wave and then stay: what they show of an example never changes again.
 
-So what the head has learnt from data that is long gone keeps its meaning. For images the filters are patches of the
-first wave's images; rows, and images too small for patches, are standardised by the first wave and shown together with
-fixed random combinations of their numbers.
+So what the head has learnt from data that is long gone keeps its meaning. For images the filters are mixtures of
+patches of the first wave's images; rows, and images too small for patches, are standardised by the first wave and shown
+together with fixed random combinations of their numbers.
 """
 
 from __future__ import annotations

@@ -64,8 +64,14 @@ def _separator(file: TextIO) -> str:
     while not first.strip() and (line := file.readline(1 << 20)):
         first = line
     file.seek(0)
-    fields = {mark: len(next(csv.reader([first], delimiter=mark), [])) for mark in SEPARATORS}
-    return max(SEPARATORS, key=lambda mark: fields[mark])
+    return max(SEPARATORS, key=lambda mark: _fields(first, mark))
+
+
+def _fields(line: str, mark: str) -> int:
+    try:
+        return len(next(csv.reader([line], delimiter=mark), []))
+    except csv.Error:  # with a wrong mark a long line is one field, and longer than any may be
+        return 1
 
 
 def _blocks(lines: Iterator[list[str]], width: int, choice: Choice) -> Iterator[Block]:
