@@ -188,7 +188,9 @@ def test_forget_check_measures_and_changes_nothing(known, tmp_path):
     before = model.read_bytes()
     facts = json.loads(done("forget-check", model, unseen, "--format", "json"))
     assert facts["asked"] == 12
-    assert facts["unknown_classes"] == {"9": 2}
+    assert facts["unknown_classes"].keys() == {"9"}
+    assert facts["unknown_classes"]["9"]["asked"] == 2
+    assert facts["unsure"] <= facts["asked"]
     assert {entry["wave"]: entry["asked"] for entry in facts["waves"]} == {"week 1": 6, "week 2": 6}
     rows = json.loads(done("predict", model, unseen, "--format", "json"))
     right = [row["label"] == Path(row["file"]).parent.name for row in rows if "/9/" not in row["file"]]
@@ -197,7 +199,7 @@ def test_forget_check_measures_and_changes_nothing(known, tmp_path):
     shown = Model.open(model).waves
     assert then["0"] == 100 * shown[0].held_out["0"][1] / shown[0].held_out["0"][0]
     text = done("forget-check", model, unseen)
-    assert "does not know the class '9' (2 examples)" in text
+    assert "does not know the class '9' (2 examples, unsure of" in text
     assert model.read_bytes() == before
     assert sorted(each.name for each in model.parent.glob("m.ucb*")) == ["m.ucb"]
 
@@ -274,3 +276,22 @@ def test_a_table_with_a_very_long_first_line_is_read(tmp_path):
     lines = [f"{names};label", *(";".join(["1", "2"] * 4500) + f";{'ab'[n % 2]}" for n in range(4))]
     (tmp_path / "wide.csv").write_text("\n".join(lines))
     assert "4 examples of 2 classes" in done("learn", tmp_path / "m.ucb", tmp_path / "wide.csv")
+
+
+@pytest.mark.usefixtures("small")
+def test_a_class_of_which_one_image_can_be_read_is_warned_about(tmp_path):
+    data = write_pngs(tmp_path / "data", *digits([0, 1], 8))
+    for number, image in enumerate(sorted((data / "1").iterdir())):
+        if number:
+            image.write_bytes(b"broken")
+    assert "note: class '1' has only one example that can be read" in done("learn", tmp_path / "m.ucb", data)
+
+
+@pytest.mark.usefixtures("small")
+def test_who_names_a_net_wants_it_to_learn(tmp_path):
+    rows = "\n".join(f"{number % 7},{number % 2},{'ab'[number % 2]}" for number in range(40))
+    (tmp_path / "r.csv").write_text(f"u,v,label\n{rows}\n")
+    for _ in range(2):  # the second wave may name it again
+        done("learn", tmp_path / "m.ucb", tmp_path / "r.csv", "--net", "mlp", "--epochs", "1")
+    facts = json.loads(done("show", tmp_path / "m.ucb", "--format", "json"))
+    assert (facts["method"], facts["net"]) == ("ucb-ng", "mlp")

@@ -111,17 +111,29 @@ def complain(line: str) -> None:
 @contextmanager
 def stopping_well(model: Path, learns: bool = False) -> Iterator[None]:
     """Answer Ctrl-C with a sentence."""
+    before = _stamp(model)
     try:
         yield
     except (KeyboardInterrupt, InterruptedRunError):
         if not learns:
             complain(f"interrupted: {model} is as it was")
             raise typer.Exit(INTERRUPTED) from None
+        if _stamp(model) != before:
+            complain(f"interrupted, but the wave is learnt: {model} has it")
+            raise typer.Exit(INTERRUPTED) from None
         kept = progress_file(model).exists()
         how = "the same command goes on where it stopped" if kept else "nothing of this wave was kept"
         what = "is as it was" if model.exists() else "is not there yet"
         complain(f"interrupted: {model} {what}; {how}")
         raise typer.Exit(INTERRUPTED) from None
+
+
+def _stamp(model: Path) -> tuple[int, int] | None:
+    """Return what tells a model file from the one that replaces it."""
+    if not model.is_file():
+        return None
+    status = model.stat()
+    return status.st_ino, status.st_mtime_ns
 
 
 class Bar(Watcher):

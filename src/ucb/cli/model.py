@@ -80,16 +80,21 @@ def forget_check_command(
         if form == "json":
             sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
             return
+        for remark in found["remarks"]:
+            say(f"note: {remark}")
         show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
         heads = ["asked", "right now (%)", "when learnt (%)"]
         for what, key in ("class", "classes"), ("wave", "waves"):
             rows = [[e[what], str(e["asked"]), _percent(e["now"]), _percent(e["then"])] for e in found[key]]
-            print_table(_table([what, *heads], rows))
-            say("")
-        for name, number in found["unknown_classes"].items():
-            say(f"the model does not know the class {name!r} ({number} examples)")
+            if rows:
+                print_table(_table([what, *heads], rows))
+                say("")
+        for name, figures in found["unknown_classes"].items():
+            said = f"{figures['asked']} examples, unsure of {figures['unsure']}"
+            say(f"the model does not know the class {name!r} ({said})")
         if found["asked"]:
-            say(f"right in {found['accuracy']:.2f} % of {found['asked']} examples; unsure of {found['unsure']}")
+            said = f"{found['asked']} examples of classes it knows; unsure of {found['unsure']} of them"
+            say(f"right in {found['accuracy']:.2f} % of {said}")
 
 
 def _percent(value: float | None) -> str:

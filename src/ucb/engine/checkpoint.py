@@ -68,7 +68,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         if path.exists():
             shutil.copymode(path, scratch)  # who may read it does not change
         scratch.replace(path)
-    except OSError:
+    except BaseException:  # Ctrl-C too
         scratch.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)

@@ -41,7 +41,10 @@ def learn(
         raise FileNotFoundError(f"there is no folder {path.parent} for the model")
     watcher = Watcher() if watcher is None else watcher
     with alone_with(path):
-        model = Model.open(path, device) if path.exists() else Model(method or "fixed", net=net, seed=seed or 0)
+        if path.exists():
+            model = Model.open(path, device)
+        else:  # who names a net wants it to learn
+            model = Model(method or ("fixed" if net is None else "ucb-ng"), net=net, seed=seed or 0)
         _refuse_change(model, path, method, net)
         before = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
 

@@ -21,13 +21,14 @@ def forget_check(model: Model, data: Data, watcher: Watcher) -> dict[str, Any]:
     target = model.numbers_of(examples.labels)
     asked: Counter[str] = Counter()
     right: Counter[str] = Counter()
-    unsure = 0
+    unsure: Counter[str] = Counter()
     for positions, answers in answered(model, examples, watcher):
-        label = answers.prediction.label.cpu()
-        for place, number, given in zip(positions.tolist(), target[positions].tolist(), label.tolist(), strict=True):
-            asked[examples.labels[place]] += 1
-            right[examples.labels[place]] += number == given
-        unsure += int(answers.unsure.sum())
+        columns = (positions, target[positions], answers.prediction.label.cpu(), answers.unsure.cpu())
+        for place, number, given, doubted in zip(*(column.tolist() for column in columns), strict=True):
+            name = examples.labels[place]
+            asked[name] += 1
+            right[name] += number == given
+            unsure[name] += doubted
     unknown = sorted(set(asked) - set(model.classes))
     known = [name for name in model.classes if asked[name]]
     return {
@@ -47,8 +48,8 @@ def forget_check(model: Model, data: Data, watcher: Watcher) -> dict[str, Any]:
         ],
         "accuracy": _share(right, asked, known),
         "asked": sum(asked[name] for name in known),
-        "unsure": unsure,
-        "unknown_classes": {name: asked[name] for name in unknown},
+        "unsure": sum(unsure[name] for name in known),
+        "unknown_classes": {name: {"asked": asked[name], "unsure": unsure[name]} for name in unknown},
         "skipped": [{"file": one.name, "why": one.why} for one in examples.skipped],
         "remarks": list(examples.remarks),
     }

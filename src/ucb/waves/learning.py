@@ -71,6 +71,7 @@ def learn_wave(
     if missing:
         names = ", ".join(repr(model.classes[number]) for number in missing)
         raise ValueError(f"no example of the class {names} can be read: mend or remove it, then learn again")
+    remarks += _alone(model.classes, counts, Counter(examples.labels))
     model.calibration = _calibrated(model.calibration, outcome.opinion, outcome.target, len(known), len(model.classes))
     wave = Wave(
         title,
@@ -103,6 +104,12 @@ def _title(model: Model, name: str | None) -> str:
 def _remarks(model: Model, stamp: str) -> list[str]:
     again = [wave.name for wave in model.waves if wave.fingerprint == stamp]
     return [f"these data were learnt before, as {again[0]!r}: their examples count twice now"] if again else []
+
+
+def _alone(classes: list[str], counts: Tensor, files: Counter[str]) -> list[str]:
+    """Warn of classes of which one example can be read, where more were there."""
+    found = [classes[number] for number in (counts == 1).nonzero().flatten().tolist()]
+    return [f"class {name!r} has only one example that can be read" for name in found if files[name] > 1]
 
 
 def _calibrated(before: Calibration, opinion: object, target: Tensor, known: int, now: int) -> Calibration:

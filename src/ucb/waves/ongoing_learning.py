@@ -47,6 +47,7 @@ def learn_ongoing(model: Model, order: Order) -> Outcome[OngoingWay]:
     if len(order.classes) * math.prod(model.shape) > MOST_NUMBERS:
         raise ValueError("the wave is too large to be kept in memory, as ucb-ng needs it: split it into several")
     net = before.net_name if before else checked_net(model.net or default_net(model.shape), model.shape)
+    model.net = net
     way = OngoingWay(model.shape, net, [*(before.heads if before else []), own], model.seed)
     if before:
         way.settle(len(before.heads), before.size)
