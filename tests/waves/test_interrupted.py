@@ -153,7 +153,7 @@ def test_two_at_once_are_refused(tmp_path):
 
 @pytest.mark.usefixtures("small")
 def test_files_beside_the_model_links_and_permissions_are_left_alone(tmp_path):
-    (tmp_path / "m.lock").write_text("somebody's")
+    (tmp_path / "real.ucb.lock").write_text("somebody's")
     real, link = tmp_path / "real.ucb", tmp_path / "link.ucb"
     learn(real, blobs("ab", 10))
     real.chmod(0o600)
@@ -162,7 +162,7 @@ def test_files_beside_the_model_links_and_permissions_are_left_alone(tmp_path):
     assert link.is_symlink()
     assert Model.open(real).classes == ["a", "b", "c", "d"]
     assert real.stat().st_mode & 0o777 == 0o600
-    assert (tmp_path / "m.lock").read_text() == "somebody's"
+    assert (tmp_path / "real.ucb.lock").read_text() == "somebody's"
 
 
 @pytest.mark.usefixtures("small")

@@ -67,10 +67,7 @@ def learn_wave(
     outcome = way_of_learning(model, order)
     model.way = outcome.way
     counts = outcome.counts
-    missing = [number for number in range(len(known), len(model.classes)) if counts[number] == 0]
-    if missing:
-        names = ", ".join(repr(model.classes[number]) for number in missing)
-        raise ValueError(f"no example of the class {names} can be read: mend or remove it, then learn again")
+    _refuse_unread(new, counts[len(known) :])
     remarks += _alone(model.classes, counts, Counter(examples.labels))
     model.calibration = _calibrated(model.calibration, outcome.opinion, outcome.target, len(known), len(model.classes))
     wave = Wave(
@@ -88,6 +85,14 @@ def learn_wave(
         new,
         time.monotonic() - began,
     )
+
+
+def _refuse_unread(new: list[str], counts: Tensor) -> None:
+    """Refuse new classes of which nothing could be learnt."""
+    missing = [name for name, number in zip(new, counts.tolist(), strict=True) if number == 0]
+    if missing:
+        names = ", ".join(repr(name) for name in missing)
+        raise ValueError(f"no example of the class {names} can be read: mend or remove it, then learn again")
 
 
 def _title(model: Model, name: str | None) -> str:
