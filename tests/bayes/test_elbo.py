@@ -323,3 +323,19 @@ def test_gaussian_likelihood_is_torchs_own(double):
 def test_bad_options_are_refused_with_a_sentence(options, error, word):
     with pytest.raises(error, match=word):
         ELBO(**options)
+
+
+@pytest.mark.parametrize("prior", [Normal(0.3), ScaleMixture(0.5, 1.0, 0.1)])
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_without_the_value_of_the_kl_the_gradients_are_the_same(estimator, prior):
+    net, x, y = to_bayesian(nn.Linear(3, 2)), torch.randn(5, 3), torch.randint(2, (5,))
+    found = []
+    for name in ("backward", "add_gradients"):
+        net.zero_grad()
+        elbo = ELBO(9, prior, samples=2, estimator=estimator, generator=torch.Generator().manual_seed(3))
+        value = getattr(elbo, name)(net, x, y)
+        found.append((value, [p.grad.clone() for p in net.parameters()]))
+    (terms, grads), (nll, again) = found
+    assert torch.equal(terms.nll, nll)
+    assert terms.kl > 0
+    assert all(torch.equal(a, b) for a, b in zip(grads, again, strict=True))

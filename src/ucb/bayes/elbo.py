@@ -66,7 +66,7 @@ class ELBO:
     def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
         """Return the objective on a batch, ready for ``loss.backward()``."""
         passes = self._plan(x)
-        nll = torch.stack([self._nll(net, x, y, p) for p in passes]).mean()
+        nll = _mean([self._nll(net, x, y, p) for p in passes])
         if self.temperature == 0:
             return self._terms(nll, None)
         drawn = {g: torch.cat([p.all_drawn(g) for p in passes]) for g in passes[0].drawn}
@@ -80,25 +80,30 @@ class ELBO:
         are gone before the next is drawn, so memory does not grow with their number. Gradients of mu and rho may be
         written without autograd, so hooks on these two do not fire.
         """
+        return self._terms(*self._backward(net, x, y, is_asked=True))
+
+    def add_gradients(self, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+        """Do the same as ``backward``, but return the mean NLL alone, so that no time goes into the KL's value."""
+        return self._backward(net, x, y, is_asked=False)[0]
+
+    def _backward(self, net: nn.Module, x: Tensor, y: Tensor, *, is_asked: bool) -> tuple[Tensor, Tensor | None]:
         passes = self._plan(x)
-        penalty = Penalty(self.prior, self.kl_weight, self.prior_samples)
+        penalty = Penalty(self.prior, self.kl_weight, self.prior_samples, is_asked)
         if self.estimator != "weights":  # no weights are drawn that the prior could share
             nlls = []
             for p in passes:
-                nll = self._nll(net, x, y, p) / len(passes)
-                nll.backward()
+                nll = self._nll(net, x, y, p)
+                (nll / len(passes) if len(passes) > 1 else nll).backward()
                 nlls.append(nll.detach())
             kl_gradients = fused_kl_gradients if can_fuse(net, penalty) else lean_kl_gradients
-            return self._terms(torch.stack(nlls).sum(), kl_gradients(net, penalty, self.generator))
+            return _mean(nlls), kl_gradients(net, penalty, self.generator)
         if len(passes) == 1 and can_fuse(net, penalty):
-            return self._terms(*fused_gradients(net, lambda p: self._nll(net, x, y, p), passes[0], penalty))
+            return fused_gradients(net, lambda p: self._nll(net, x, y, p), passes[0], penalty)
         if passes[0].samples == 1:
-            return self._terms(
-                *lean_gradients(net, lambda p: self._nll(net, x, y, p), self.samples, penalty, self.generator)
-            )
+            return lean_gradients(net, lambda p: self._nll(net, x, y, p), self.samples, penalty, self.generator)
         terms = self(net, x, y)
         terms.loss.backward()
-        return terms._replace(loss=terms.loss.detach())
+        return terms.nll, terms.kl
 
     def _terms(self, nll: Tensor, kl: Tensor | None) -> Terms:
         return Terms(
@@ -109,6 +114,11 @@ class ELBO:
         return plan(x, self.samples, self.estimator, self.stack, self.generator)
 
     def _nll(self, net: nn.Module, x: Tensor, y: Tensor, p: Pass) -> Tensor:
-        output = walk(net, x, p)
-        targets = y.expand(p.samples, *y.shape)
+        # The rows in the order in which they travelled, example by example: so they lie in memory.
+        output = walk(net, x, p).transpose(0, 1)
+        targets = y.unsqueeze(1).expand(len(y), p.samples, *y.shape[1:])
         return self.likelihood(output.flatten(0, 1), targets.flatten(0, 1))
+
+
+def _mean(values: list[Tensor]) -> Tensor:
+    return values[0] if len(values) == 1 else torch.stack(values).mean()

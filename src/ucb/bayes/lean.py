@@ -28,6 +28,13 @@ class Penalty(NamedTuple):
     prior: Prior
     weight: float
     samples: int
+    is_asked: bool = True
+    """Whether somebody wants the KL's value, and not its gradient alone."""
+
+    @property
+    def is_valued(self) -> bool:
+        """Whether the KL has to be computed."""
+        return self.is_asked and self.weight > 0
 
 
 @torch.no_grad()
@@ -38,7 +45,7 @@ def lean_gradients(
     penalty: Penalty,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor | None]:
-    """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None at weight 0)."""
+    """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None unless it is valued)."""
     tensors = _sampled_tensors(net, penalty)
     by_samples = [t for t in tensors if penalty.weight > 0 and not t.prior.is_closed]
     nlls, log_ps = [], []
@@ -61,7 +68,7 @@ def lean_gradients(
 
 @torch.no_grad()
 def lean_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None) -> Tensor | None:
-    """Add the gradient of weight * KL alone to the parameters; return the KL (None at weight 0)."""
+    """Add the gradient of weight * KL alone to the parameters; return the KL (None unless it is valued)."""
     tensors = _sampled_tensors(net, penalty) if penalty.weight > 0 else []
     log_ps = []
     for t in tensors:
@@ -81,8 +88,8 @@ def _sampled_tensors(net: nn.Module, penalty: Penalty) -> list[_SampledTensor]:
 
 def _finish(tensors: list[_SampledTensor], penalty: Penalty, log_ps: list[Tensor]) -> Tensor | None:
     """Hand the gradients over; return the KL, of which ``log_ps`` is the part that was sampled."""
-    known = [t.finish(penalty.weight) for t in tensors]
-    if penalty.weight == 0:
+    known = [t.finish(penalty) for t in tensors]
+    if not penalty.is_valued:
         return None
     return torch.stack([*known, *(log_p / -penalty.samples for log_p in log_ps)]).sum()
 
@@ -138,21 +145,19 @@ class _SampledTensor:
             kernels.accumulate(grad, self.eps, self.grad_mean, self.grad_sigma)
         self.w.grad = None
 
-    def finish(self, weight: float) -> Tensor:
+    def finish(self, penalty: Penalty) -> Tensor:
         """Add what is known of weight * KL in closed form, and hand the gradients over; return that part of the KL."""
-        kl = self._add_closed_part(weight) if weight > 0 else self.sigma.new_zeros(())
+        kl = self._add_closed_part(penalty) if penalty.weight > 0 else self.sigma.new_zeros(())
         self._hand_over()
         return kl
 
-    def _add_closed_part(self, weight: float) -> Tensor:
-        mean, keep = self.mean, self.gaussian.keep
+    def _add_closed_part(self, penalty: Penalty) -> Tensor:
+        mean, keep, weight = self.mean, self.gaussian.keep, penalty.weight
         if self.grad_mean is None or self.grad_sigma is None:
             self.grad_mean, self.grad_sigma = torch.zeros_like(mean), torch.zeros_like(mean)
         # A pruned weight has no spread: with 1 in its place its logarithm adds nothing.
         sigma = self.sigma if keep is None else self.sigma.where(keep, 1)
-        count = mean.numel() if keep is None else int(keep.sum())
-        # E log q = -log sigma - (1 + log 2 pi) / 2
-        kl = -kernels.sum_log(sigma) - count * (0.5 + HALF_LOG_TWO_PI)
+        kl = self._expected_log_q(sigma) if penalty.is_valued else sigma.new_zeros(())
         self.grad_sigma.addcdiv_(sigma.new_ones(()), sigma, value=-weight)
         if not self.prior.is_closed:
             return kl
@@ -160,6 +165,12 @@ class _SampledTensor:
         if keep is not None:
             total = self.prior.expected_log_prob(mean, sigma).where(keep, 0).sum()
         return kl - total
+
+    def _expected_log_q(self, sigma: Tensor) -> Tensor:
+        """Return the sum of E log q = -log sigma - (1 + log 2 pi) / 2."""
+        keep = self.gaussian.keep
+        count = sigma.numel() if keep is None else int(keep.sum())
+        return -kernels.sum_log(sigma) - count * (0.5 + HALF_LOG_TWO_PI)
 
     def _hand_over(self) -> None:
         """Add to ``grad`` of mu and, through sigma = softplus(rho), of rho."""

@@ -34,7 +34,7 @@ def can_fuse(net: nn.Module, penalty: Penalty) -> bool:
 def fused_gradients(
     net: nn.Module, nll_of: Callable[[Pass], Tensor], p: Pass, penalty: Penalty
 ) -> tuple[Tensor, Tensor | None]:
-    """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None at weight 0).
+    """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None unless it is valued).
 
     ``p`` is the pass on which all samples travel; it gets the weights.
     """
@@ -61,7 +61,7 @@ def fused_gradients(
 
 @torch.no_grad()
 def fused_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None) -> Tensor | None:
-    """Add the gradient of weight * KL alone to the parameters; return the KL (None at weight 0)."""
+    """Add the gradient of weight * KL alone to the parameters; return the KL (None unless it is valued)."""
     if penalty.weight == 0:
         return None
     tensors = learning(net)
@@ -103,7 +103,7 @@ def _hand_over(
 
 def _kl(tensors: list[tuple[str, Gaussian]], penalty: Penalty, parts: list[Tensor]) -> Tensor | None:
     """Return KL = E log q - E log p, with E log q = -log sigma - (1 + log 2 pi) / 2 and log p = f(w) + a."""
-    if penalty.weight == 0:
+    if not penalty.is_valued:
         return None
     known: float | Tensor = 0.0
     for name, g in tensors:

@@ -45,7 +45,7 @@ def bayesian_step(
 
     def step() -> None:
         optimizer.zero_grad()
-        objective.backward(net, x, y)
+        objective.add_gradients(net, x, y)
         optimizer.step()
 
     return Work(step, generator)

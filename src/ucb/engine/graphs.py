@@ -14,6 +14,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from ucb.bayes.kernels import batches
 from ucb.engine.steps import EagerSteps, Steps
 from ucb.methods import Method
 from ucb.stream.task import Task
@@ -21,36 +22,32 @@ from ucb.stream.task import Task
 WARM_UP = 2
 """Steps that run as they are written before one is captured: what is made only once is there then."""
 
-TOGETHER = 10
-"""Steps in the graph of several: Python then has a tenth of the work, which counts where runs share it side by side."""
-
 SHARE = 0.25
 """The part of the GPU's free memory that a task's inputs may take."""
 
 
 class Recorded(Protocol):
-    """Steps that can be taken again: a CUDA graph."""
+    """A step that can be taken again: a CUDA graph."""
 
     def replay(self) -> None:
-        """Take them."""
+        """Take it."""
 
 
 class CapturedSteps(Steps):
     """Learns a task whose inputs lie on the GPU, ready for the net; only the order comes from outside, once an epoch.
 
-    Each step finds its place in the order by itself, so that nothing is sent between two of them, and one graph can
-    hold several. That graph is made when a second epoch begins: for a single one it would not pay.
+    Each step finds its place in the order by itself, so that nothing is sent between two of them. (One graph of several
+    steps was tried: a GPU takes as long to begin each of its kernels, and making it costs more than it saves.)
     """
 
     def __init__(self, method: Method, x: Tensor, y: Tensor, batch_size: int) -> None:
         self.method, self.x, self.y, self.batch_size = method, x, y, batch_size
         self.order = torch.zeros_like(y)
-        self.ahead = torch.arange(batch_size, device=y.device)
-        self.place, self.slot = y.new_zeros(1), y.new_zeros(1)
+        self.turn = torch.zeros(1, dtype=torch.int64, device=y.device)
         self.losses = torch.zeros(-(-len(y) // batch_size), device=y.device)
-        self.batch = self.seen = self.epochs = 0
-        self.graphs: dict[tuple[int, int], Recorded] = {}
-        """By the rows of a batch, and how many batches."""
+        self.batch = self.seen = 0
+        self.graphs: dict[int, Recorded] = {}
+        """By the rows of a batch."""
         self.warm: Counter[int] = Counter()
         self.obstacle: str | None = None
         """Why the step cannot be captured, once that is known."""
@@ -58,17 +55,14 @@ class CapturedSteps(Steps):
     def begin(self, order: Tensor, batch: int) -> None:
         """Bring the order to the GPU."""
         self.order.copy_(order)
-        self.place.fill_(batch * self.batch_size)
-        self.slot.fill_(batch)
+        self.turn.fill_(batch)
         self.batch = self.seen = batch
-        self.epochs += 1
 
-    def learn(self, most: int = 1) -> int:
-        """Learn the next batch: from the third of its size on as a graph, and in a later epoch several of them."""
+    def learn(self) -> None:
+        """Learn the next batch: from the third of its size on as a graph."""
         rows = min(self.batch_size, len(self.y) - self.batch * self.batch_size)
-        count = TOGETHER if self._can_join(rows, most) else 1
-        if (rows, count) in self.graphs:
-            self.graphs[rows, count].replay()
+        if rows in self.graphs:
+            self.graphs[rows].replay()
         elif self.obstacle is not None:
             self._step(rows)
         elif self.warm[rows] < WARM_UP:
@@ -78,15 +72,10 @@ class CapturedSteps(Steps):
             if self.warm[rows] == WARM_UP:
                 self.obstacle = changed(before, self.method)
         else:
-            self._capture(rows, count)
-            return self.learn(most)
-        self.batch += count
-        return count
-
-    def _can_join(self, rows: int, most: int) -> bool:
-        """Say whether several steps come now that a graph may hold: whole batches, of a kind that has been captured."""
-        ahead = (len(self.y) - self.batch * self.batch_size) // self.batch_size
-        return self.obstacle is None and self.epochs > 1 and min(most, ahead) >= TOGETHER and (rows, 1) in self.graphs
+            self._capture(rows)
+            self.learn()
+            return
+        self.batch += 1
 
     def new_losses(self) -> list[float]:
         """Return the losses since this was last asked."""
@@ -95,26 +84,22 @@ class CapturedSteps(Steps):
         return values
 
     def _step(self, rows: int) -> None:
-        some = self.order.index_select(0, self.place + self.ahead[:rows])
-        loss = self.method.learn(gathered(self.x, some), self.y.index_select(0, some))
-        self.losses.index_copy_(0, self.slot, loss.view(1).float())
-        self.place.add_(rows)
-        self.slot.add_(1)
+        x, y = batches.take(self.x, self.y, self.order, self.turn, self.batch_size, rows)
+        batches.note(self.method.learn(x, y), self.losses, self.turn)
 
-    def _capture(self, rows: int, count: int) -> None:
+    def _capture(self, rows: int) -> None:
         try:
-            self.graphs[rows, count] = self._recorded(rows, count)
+            self.graphs[rows] = self._recorded(rows)
         except RuntimeError as error:
             self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
 
-    def _recorded(self, rows: int, count: int) -> Recorded:
+    def _recorded(self, rows: int) -> Recorded:
         graph = torch.cuda.CUDAGraph()
         graph.register_generator_state(self.method.generator)
         torch.cuda.current_stream().synchronize()
         graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
         try:
-            for _ in range(count):
-                self._step(rows)
+            self._step(rows)
         finally:
             graph.capture_end()
         return graph
@@ -141,13 +126,6 @@ def steps_for(
     ready = [(task.prepare(x), y + offset) for x, y in task.train.batches(torch.arange(len(task.train)), 4096, device)]
     x, y = (torch.cat(parts) for parts in zip(*ready, strict=True))
     return CapturedSteps(method, x, y, batch_size), None
-
-
-def gathered(x: Tensor, rows: Tensor) -> Tensor:
-    """Return some rows of ``x``, their channels side by side (channels_last) if those of ``x`` are."""
-    if x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous():
-        return x.permute(0, 2, 3, 1).index_select(0, rows).permute(0, 3, 1, 2)
-    return x.index_select(0, rows)
 
 
 def marks_of(method: Method) -> dict[str, Any]:

@@ -301,8 +301,8 @@ class Run:
         at.losses = at.losses or [0.0, 0.0]
         steps.begin(order, at.batch)
         while at.batch < batches:
-            learnt = steps.learn(self._until_a_look(batches))
-            at.batch, at.steps = at.batch + learnt, at.steps + learnt
+            steps.learn()
+            at.batch, at.steps = at.batch + 1, at.steps + 1
             stopping = self.stopping  # asked once: a signal may come at any moment
             saving = stopping or (at.batch < batches and self._save_is_due())
             # Looking at a number holds up a GPU, so there it is done for many batches at a time.
@@ -321,11 +321,6 @@ class Run:
         if self.at.steps % self.training.checkpoint_every:
             return False
         return self.device.type != "cuda" or time.monotonic() - self._saved >= LEAST_SECONDS
-
-    def _until_a_look(self, batches: int) -> int:
-        """Return how many batches may be learnt before the run looks at their losses, or saves its state."""
-        at, every = self.at, self.training.checkpoint_every
-        return min(batches - at.batch, LOOK_EVERY - at.batch % LOOK_EVERY, every - at.steps % every)
 
     def _guard(self, losses: list[float]) -> None:
         """Count the last batches' losses; stop at one that leads nowhere. The last checkpoint stays."""

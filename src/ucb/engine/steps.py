@@ -13,15 +13,15 @@ from ucb.stream.task import Task
 
 
 class Steps(ABC):
-    """Learns a task's batches in a given order, one or several at each call."""
+    """Learns a task's batches in a given order, one at each call."""
 
     @abstractmethod
     def begin(self, order: Tensor, batch: int) -> None:
         """Get ready for an epoch in this order, of which ``batch`` batches have been learnt before."""
 
     @abstractmethod
-    def learn(self, most: int = 1) -> int:
-        """Learn the next batch, or up to ``most`` of them where that is one piece of work; return how many."""
+    def learn(self) -> None:
+        """Learn the next batch."""
 
     @abstractmethod
     def new_losses(self) -> list[float]:
@@ -41,11 +41,10 @@ class EagerSteps(Steps):
         """Let the examples of this order come one batch after the other."""
         self.batches = self.task.train.batches(order[batch * self.batch_size :], self.batch_size, self.device)
 
-    def learn(self, most: int = 1) -> int:
+    def learn(self) -> None:
         """Learn the next batch."""
         x, y = next(self.batches)
         self.unseen.append(self.method.learn(self.task.prepare(x), y + self.offset))
-        return 1
 
     def new_losses(self) -> list[float]:
         """Return the losses since this was last asked."""

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ucb.bayes import checks, cross_entropy
+from ucb.bayes.kernels.clipping import clip_gradients
 from ucb.nets import HeadedNet
 
 
@@ -174,7 +175,7 @@ class Method(ABC):
     def clip_gradients(self) -> None:
         """Shorten the step's gradient if it is longer than ``clip``."""
         if self.settings.clip > 0:
-            nn.utils.clip_grad_norm_(self.net.parameters(), self.settings.clip)
+            clip_gradients(self.net.parameters(), self.settings.clip)
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the method remembers."""

@@ -104,7 +104,7 @@ class BayesianMethod(Method):
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the ELBO."""
-        return self.objective.backward(self.net, x, y).nll
+        return self.objective.add_gradients(self.net, x, y)
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes import checks
+from ucb.bayes.kernels.clipping import clip_gradients
 from ucb.methods.base import Asked, Settings, TaskData, TaskInfo, chosen, method
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
@@ -119,7 +120,7 @@ class HAT(OrdinaryMethod):
     def clip_gradients(self) -> None:
         """Clip the embeddings' gradient together with the net's."""
         if self.settings.clip > 0:
-            nn.utils.clip_grad_norm_([*self.net.parameters(), *self.embedding], self.settings.clip)
+            clip_gradients([*self.net.parameters(), *self.embedding], self.settings.clip)
 
     def hard_gates(self, embedding: Sequence[Tensor]) -> list[Tensor]:
         """Return the gates as they are at test time."""

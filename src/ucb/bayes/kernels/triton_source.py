@@ -298,3 +298,11 @@ def cross_entropy_kernel(logits, target, losses, grad, rows, classes, width: tl.
     score = tl.sum(tl.where(is_right, x, 0.0), axis=1)
     tl.store(losses + row, (top + tl.log(total) - score) / rows, mask=is_row)
     tl.store(grad + at, (e / total[:, None] - tl.where(is_right, 1.0, 0.0)) / rows, mask=inside)
+
+
+@triton.jit
+def clip_kernel(norms, factor, count, most, width: tl.constexpr):
+    """Write what shortens tensors of these norms to ``most`` in all, at most 1."""
+    at = tl.arange(0, width)
+    norm = tl.load(norms + at, mask=at < count, other=0.0)
+    tl.store(factor, tl.minimum(most / (tl.sqrt(tl.sum(norm * norm, axis=0)) + 1e-6), 1.0))
