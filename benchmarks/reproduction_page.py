@@ -12,7 +12,7 @@ from pathlib import Path
 from method_tables import table as markdown_table
 from reproduction_section import capital, duration, is_above, section, wrapped
 from reproduction_settings import runs_of
-from tune_tables import KINDS
+from tune_tables import KINDS, TABLES
 from ucb import paper
 from ucb.engine import Training
 from ucb.reproduce import Line, Table, compared, tables
@@ -130,8 +130,8 @@ def differing() -> str:
         "Gaussian weight are two values, so that ordinary nets are about twice as wide. The widths are in the tables "
         "of settings.",
         "**Tuning.** The paper tunes on validation data of the first two tasks. So do we where two tasks show "
-        f"forgetting ({', '.join(by_two)}). In {' and '.join(by_all)} the first two are so easily told apart that they "
-        "show none, and held-out data of all tasks decides. Where a table has no recipe of its own for a method, the "
+        f"forgetting ({', '.join(by_two)}). In {', '.join(by_all)} the first two do not foretell it (they are easily "
+        "told apart, or the net is too small for many), and held-out data of all tasks decides. Where a table has no recipe of its own for a method, the "
         "benchmark's serves; each says which data decided. Every method has its own grid, and test data is never read "
         "([methods.md](methods.md)).",
         f"**Judging.** Class probabilities are averaged over {Training().eval_samples} weight samples.",
@@ -180,7 +180,7 @@ def unmeasured(left: Sequence[Table]) -> str:
 
 def commands_for(table: Table) -> str:
     """Return what chooses a table's settings, where one script does, and runs it."""
-    tune = f"python benchmarks/tune_tables.py {table.id} --device cuda && " if table.id in KINDS else ""
+    tune = f"python benchmarks/tune_tables.py {table.id} --device cuda && " if table.id in TABLES else ""
     return f"{tune}ucb reproduce {table.id} --device cuda"
 
 

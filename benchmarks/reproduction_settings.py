@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from method_tables import table as markdown_table
-from tune_tables import KINDS
+from tune_tables import TABLES
 from ucb.engine import Job
 from ucb.engine.job import method_named
 from ucb.engine.recipes import Recipe, recipe_for
@@ -70,7 +70,7 @@ def tuning_commands(table: Table, results: Path) -> list[str]:
     """Return the commands that choose the settings of a table's runs: one script for many, ``ucb tune`` for others."""
     by_script: dict[str, set[str]] = {}
     alone: dict[str, None] = {}
-    owners = {row.recipe: name for name in KINDS for row in table_named(name).rows if row.budget is not None}
+    owners = {row.recipe: name for name in TABLES for row in table_named(name).rows if row.budget is not None}
     for row, _ in runs_of(table, results):
         folder = folder_of(row)
         if folder is None or row.method is None:

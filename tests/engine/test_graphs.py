@@ -147,7 +147,7 @@ def test_other_precisions_learn_and_leave_the_settings_of_pytorch_alone(precisio
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", ["ucb", "ucb-ng", "hat", "ewc"])
+@pytest.mark.parametrize("name", ["ucb", "ucb-ng", "hat", "ewc", "conjugate"])
 def test_runs_side_by_side_give_the_figures_of_each_alone(name):
     alone = [small_run(name, device="cuda", seed=seed, epochs=3) for seed in range(4)]
     for run in alone:

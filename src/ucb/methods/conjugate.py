@@ -58,7 +58,10 @@ class Conjugate(OrdinaryMethod):
         super().__init__(net, settings, generator)
         heads = [head for head in net.heads if isinstance(head, nn.Linear)]
         self.sizes = [head.out_features for head in heads]
-        self.head = ConjugateHead(heads[0].in_features, sum(self.sizes), settings.ridge).to(heads[0].weight.device)
+        device = heads[0].weight.device
+        self.head = ConjugateHead(heads[0].in_features, sum(self.sizes), settings.ridge).to(device)
+        # PyTorch loads a GPU's linear algebra at its first use, and fails where two runs side by side are the first.
+        torch.linalg.cholesky(torch.eye(1, device=device))
 
     def phases(self) -> tuple[float, ...]:
         """Train the trunk in the first task, if at all; the head needs no epochs."""
