@@ -103,7 +103,7 @@ def test_what_matches_and_what_does_not_is_said_with_the_reason(made, tmp_path):
     chosen = recipe_for("5split-mnist", "ucb")
     assert f"temperature {chosen.settings['temperature']}, " in text
     assert f"| {chosen.found} |" in text
-    script = "python benchmarks/tune_tables.py 5split-mnist --methods hat,ucb,ucb-ng,vcl --device cuda"
+    script = "python benchmarks/tune_tables.py 5split-mnist --methods hat,ucb,ucb-ng,vcl,vcl-vadam --device cuda"
     assert f"{script} ucb reproduce 5split-mnist --device cuda ucb table 5split-mnist" in text
 
 
