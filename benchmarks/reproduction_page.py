@@ -131,9 +131,9 @@ def differing() -> str:
         "of settings.",
         "**Tuning.** The paper tunes on validation data of the first two tasks. So do we where two tasks show "
         f"forgetting ({', '.join(by_two)}). In {', '.join(by_all)} the first two do not foretell it (they are easily "
-        "told apart, or the net is too small for many), and held-out data of all tasks decides. Where a table has no recipe of its own for a method, the "
-        "benchmark's serves; each says which data decided. Every method has its own grid, and test data is never read "
-        "([methods.md](methods.md)).",
+        "told apart, or the net is too small for many), and held-out data of all tasks decides. Where a table has no "
+        "recipe of its own for a method, the benchmark's serves; each says which data decided. Every "
+        "method has its own grid, and test data is never read ([methods.md](methods.md)).",
         f"**Judging.** Class probabilities are averaged over {Training().eval_samples} weight samples.",
         "**One head.** With the task hidden and an output for each class of each task, an answer is right only if it "
         "is the right class of the right task ([runs.md](runs.md)).",

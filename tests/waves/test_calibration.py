@@ -5,12 +5,12 @@ import math
 import pytest
 import torch
 
-from tests.waves.data import auroc, digits, letters
-from ucb.metrics import ece
+from tests.waves.data import digits, letters
+from ucb.metrics import auroc, ece
 from ucb.waves import Model
 from ucb.waves.calibration import SCALES, Calibration
 from ucb.waves.holding_out import held_out
-from ucb.waves.opinion import Opinion
+from ucb.waves.opinion import Asked, Opinion
 from ucb.waves.predicting import answers_to
 
 
@@ -26,23 +26,43 @@ def made_up(count, scale, seed=0, classes=4):
 @pytest.mark.parametrize("scale", [0.7, 3.0, 30.0])
 def test_the_scale_that_made_the_classes_is_found(scale):
     calibration = Calibration()
-    calibration.learn(*made_up(4000, scale))
+    calibration.learn([made_up(4000, scale)])
     assert calibration.scale == pytest.approx(scale, rel=0.2)
 
 
 def test_one_in_twenty_is_called_unsure_whether_in_one_portion_or_many():
     whole, parts = Calibration(), Calibration()
-    whole.learn(*made_up(4000, 3.0))
+    whole.learn([made_up(4000, 3.0)])
     for seed in range(8):
-        parts.learn(*made_up(500, 3.0, seed))
+        parts.learn([made_up(500, 3.0, seed)])
     for calibration in (whole, parts):
         unsure = calibration.answers(made_up(4000, 3.0, seed=99)[0]).unsure
         assert float(unsure.double().mean()) == pytest.approx(0.05, abs=0.02)
 
 
+def test_batches_of_a_wave_teach_the_same_as_the_whole():
+    opinion, target = made_up(1000, 3.0)
+    asked = Asked(lambda rows: Opinion(opinion.logits[:, rows], opinion.novelty[rows], opinion.strength[rows]),
+                  torch.arange(1000), target, 37)  # fmt: skip
+    whole, batches = Calibration(), Calibration()
+    given = whole.learn([(opinion, target)])
+    assert torch.equal(batches.learn(asked), given)
+    assert torch.equal(given, opinion.logits[0].argmax(-1))
+    for name, value in whole.state_dict().items():
+        torch.testing.assert_close(batches.state_dict()[name], value, rtol=1e-6, atol=1e-6)
+
+
+def test_no_doubt_is_0_and_not_minus_0():
+    calibration = Calibration()
+    opinion = Opinion(torch.tensor([[[1e4, 0.0], [0.1, 0.0]]]).repeat(3, 1, 1), *torch.zeros(2, 2))
+    entropy = calibration.answers(opinion).prediction.entropy.tolist()
+    assert entropy[1] > 0
+    assert f"{entropy[0]:.3f}" == "0.000"
+
+
 def test_an_example_with_more_doubt_than_any_before_is_unsure():
     calibration = Calibration()
-    calibration.learn(*made_up(1000, 3.0))
+    calibration.learn([made_up(1000, 3.0)])
     signs = [(0.0, 0.0), (-9.0, 0.0), (9.0, 0.0), (0.0, 9.0), (0.0, -9.0)]  # novelty and strength
     said = [
         bool(calibration.answers(Opinion(torch.tensor([[[9.0, 0, 0, 0]]]), *torch.tensor(pair).split(1))).unsure)
@@ -53,14 +73,14 @@ def test_an_example_with_more_doubt_than_any_before_is_unsure():
 
 def test_without_examples_it_still_answers():
     calibration = Calibration()
-    calibration.learn(Opinion(torch.zeros(2, 0, 3), *torch.zeros(2, 0)), torch.zeros(0, dtype=torch.int64))
+    assert len(calibration.learn([])) == 0
     assert calibration.scale == pytest.approx(10, rel=0.1)
     assert 2 < calibration.threshold < 3
 
 
 def test_what_was_measured_against_fewer_classes_counts_less():
     calibration = Calibration()
-    calibration.learn(*made_up(100, 3.0))
+    calibration.learn([made_up(100, 3.0)])
     before = calibration.histogram.sum()
     calibration.fade(2, 4)
     assert float(calibration.histogram.sum()) == pytest.approx(float(before) / 2)

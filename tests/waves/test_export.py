@@ -172,11 +172,16 @@ def test_the_file_says_what_it_is(tmp_path):
 
 
 @pytest.mark.usefixtures("small")
-def test_a_name_that_is_no_proper_text_is_escaped():
+def test_what_is_no_number_is_not_exported(tmp_path, monkeypatch):
     model = Model()
-    model.learn(blobs(["\udcff", "b"], 12))
-    facts = {entry.key: entry.value for entry in onnx.load_from_string(to_onnx(model)).metadata_props}
-    assert json.loads(facts["classes"]) == model.classes
+    model.learn(blobs("ab", 12))
+    model.way.trunk.offsets.fill_(3e38)
+    with pytest.raises(RuntimeError, match="the model gives no probabilities: its file is damaged"):
+        model.export(tmp_path / "m.onnx")
+    monkeypatch.setattr(exporting, "mean_probabilities", lambda model, x: torch.full((len(x), 2), 0.5))
+    with pytest.raises(RuntimeError, match="onnxruntime answers otherwise than ucb"):
+        model.export(tmp_path / "m.onnx")
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.usefixtures("small")
@@ -233,11 +238,11 @@ def test_places_that_cannot_be_are_refused(saved, tmp_path, monkeypatch):
     model = saved.rename(tmp_path / "same.onnx")
     refused(model, tmp_path / "." / "same.onnx", "the model itself")
 
-    def full(*_):
-        raise OSError(28, "No space left on device", "m.onnx")
+    def full(_):
+        raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(exporting, "write_atomically", full)
-    refused(model, tmp_path / "m.onnx", "No space left on device", code=1)
+    monkeypatch.setattr(os, "fsync", full)
+    refused(model, tmp_path / "m.onnx", "m.onnx: No space left on device", code=1)
     assert sorted(each.name for each in tmp_path.iterdir()) == ["d.onnx", "same.onnx"]
 
 

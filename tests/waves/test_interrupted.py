@@ -3,16 +3,21 @@
 import hashlib
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
+from tests.waves.asking import ask, sentence
 from tests.waves.data import blobs, digits
-from ucb.waves import ArrayExamples, Model, Watcher, keeping, learn, reading
+from ucb.cli import learn as learn_module
+from ucb.engine import checkpoint
+from ucb.waves import ArrayExamples, Model, Watcher, files, keeping, learn, reading
 
 PROGRAM = """
 import sys, time, torch
@@ -119,24 +124,87 @@ def test_an_interrupted_first_wave_goes_on_to_the_same_bits(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == ["cut", "whole"]
 
 
+def spoilt(path, change):
+    """Change the state that is kept, and sign it again."""
+    state = checkpoint.unpack(path.read_bytes()[32:])
+    change(state)
+    content = checkpoint.pack(state)
+    path.write_bytes(hashlib.sha256(content).digest() + content)
+
+
+def flipped(path):
+    kept = bytearray(path.read_bytes())
+    kept[len(kept) // 2] ^= 1
+    path.write_bytes(bytes(kept))
+
+
+STALE = {
+    "is of other data": None,
+    "is of another version of ucb": lambda path: spoilt(path, lambda state: state["identity"].update(version="0.0.1")),
+    "is of an earlier state of the model": lambda path: spoilt(path, lambda state: state["identity"].update(model="0")),
+    "is of other settings": lambda path: spoilt(path, lambda state: state["identity"].update(seed=7)),
+    "is damaged": flipped,
+    "is damaged ": lambda path: path.write_bytes(b""),
+    "is damaged  ": lambda path: spoilt(path, lambda state: state.pop("identity")),
+    "is damaged   ": lambda path: path.write_bytes(b"somebody's notes, far longer than a hash can be"),
+}
+
+
 @pytest.mark.usefixtures("portioned")
-def test_other_data_and_damaged_progress_start_anew_with_a_remark(tmp_path):
-    path = tmp_path / "m"
-    for spoil, said in (False, "of other data"), (True, "damaged"):
-        with pytest.raises(KeyboardInterrupt):
-            learn(path, digits([0, 1], 60), watcher=Stops(3), pause=0.0)
-        if spoil:
-            kept = bytearray(keeping.progress_file(path).read_bytes())
-            kept[len(kept) // 2] ^= 1
-            keeping.progress_file(path).write_bytes(bytes(kept))
-        watcher = Stops(1000)
-        wave = digits([0, 1], 60, skip=0 if spoil else 60)
-        learn(path, wave, watcher=watcher)
-        assert said in watcher.said[0]
-        fresh = tmp_path / f"fresh {spoil}"
-        learn(fresh, wave)
-        assert path.read_bytes() == fresh.read_bytes()
-        path.unlink()
+@pytest.mark.parametrize("said", STALE)
+def test_progress_that_is_of_no_use_is_named_and_learning_starts_anew(tmp_path, said):
+    path, wave = tmp_path / "m", digits([0, 1], 60)
+    with pytest.raises(KeyboardInterrupt):
+        learn(path, wave, watcher=Stops(3), pause=0.0)
+    if STALE[said] is None:
+        wave = digits([0, 1], 60, skip=60)
+    else:
+        STALE[said](keeping.progress_file(path))
+    watcher = Stops(1000)
+    learn(path, wave, watcher=watcher, pause=0.0)
+    what = f"m.learning, left by a learn that was interrupted, {said.strip()}: learning starts anew"
+    assert watcher.said == [what]
+    learn(tmp_path / "fresh", wave)
+    assert path.read_bytes() == (tmp_path / "fresh").read_bytes()
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["fresh", "m"]
+
+
+@pytest.mark.usefixtures("portioned")
+def test_progress_that_cannot_be_removed_does_not_spoil_a_wave_that_is_learnt(tmp_path):
+    keeping.progress_file(tmp_path / "m").mkdir()
+    watcher = Stops(1000)
+    learn(tmp_path / "m", digits([0, 1], 60), watcher=watcher)
+    assert len(watcher.said) == 1
+    assert "m.learning, left by a learn that was interrupted, cannot be read (Is a directory)" in watcher.said[0]
+    assert Model.open(tmp_path / "m").classes == ["0", "1"]
+
+
+@pytest.mark.usefixtures("portioned")
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_nobody_reads_the_progress_who_may_not_read_the_model(tmp_path, mode, monkeypatch):
+    """Neither when it is in place nor while it is written, whatever a kill has left there."""
+    path, seen = tmp_path / "m", []
+    learn(path, digits([0, 1], 20))
+    path.chmod(mode)
+    progress = keeping.progress_file(path)
+    for each in path, progress:
+        each.with_name(each.name + ".part").write_bytes(b"left by a kill")
+        each.with_name(each.name + ".part").chmod(0o666)
+    whole = os.fsync
+
+    def watched(number):
+        seen.append(os.fstat(number).st_mode & 0o777)
+        whole(number)
+
+    monkeypatch.setattr(os, "fsync", watched)
+    with pytest.raises(KeyboardInterrupt):
+        learn(path, digits([2, 3], 60), watcher=Stops(4), pause=0.0)
+    assert progress.stat().st_mode & 0o777 == 0o600
+    learn(path, digits([2, 3], 60), pause=0.0)
+    assert path.stat().st_mode & 0o777 == mode
+    folder = tmp_path.stat().st_mode & 0o777
+    assert set(seen) == {0o600, folder}
+    assert [each.name for each in tmp_path.iterdir()] == ["m"]
 
 
 @pytest.mark.usefixtures("small")
@@ -175,10 +243,29 @@ def test_a_failed_write_leaves_the_old_model(tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(OSError, match="No space left") as error:
         learn(path, blobs("cd", 10))
+    assert error.value.filename == str(path)
     assert hashlib.sha256(path.read_bytes()).digest() == digest
     assert [each.name for each in tmp_path.iterdir()] == ["m"]
+
+
+@pytest.mark.usefixtures("small")
+def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
+    path, table = tmp_path / "m.ucb", tmp_path / "wave.csv"
+    learn(path, blobs("ab", 10))
+    table.write_text("label,p,q,r,s,t,u\n" + "".join(f"{'cd'[n % 2]},{n},{n % 5},1,2,3,4\n" for n in range(20)))
+    whole = Path.open
+
+    def refuse(file, mode="r", *others, **options):
+        if mode != "rb" and file != table:
+            raise PermissionError(13, "Permission denied", str(file))
+        return whole(file, mode, *others, **options)
+
+    monkeypatch.setattr(Path, "open", refuse)  # root may write everywhere
+    assert sentence(ask("learn", path, table), 1) == f"error: nothing can be written beside {path}: Permission denied\n"
+    out = tmp_path / "m.onnx"
+    assert sentence(ask("export", path, out), 1) == f"error: {out}.part: Permission denied\n"
 
 
 @pytest.mark.usefixtures("small")
@@ -204,6 +291,59 @@ def test_ctrl_c_in_the_command_is_a_sentence_and_130(tmp_path):
     assert len(errors.splitlines()) == 1
     assert not (tmp_path / "m.ucb").exists()
     assert not keeping.lock_file(tmp_path / "m.ucb").exists()
+
+
+def raises(*_, **__):
+    raise KeyboardInterrupt
+
+
+def then_raises(deed):
+    def both(*words, **options):
+        deed(*words, **options)
+        raise KeyboardInterrupt
+
+    return both
+
+
+MOMENTS = {
+    "before it is replaced": (Path, "replace", lambda deed: raises, False),
+    "while permissions are copied": (shutil, "copymode", lambda deed: raises, False),
+    "just after it is replaced": (Path, "replace", then_raises, True),
+    "before the progress is removed": (files, "remove_progress", lambda deed: raises, True),
+    "before the report is printed": (learn_module, "_show", lambda deed: raises, True),
+}
+
+
+@pytest.mark.usefixtures("portioned")
+@pytest.mark.parametrize("linked", [False, True])
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_ctrl_c_while_the_model_is_replaced_leaves_one_of_the_two_and_says_which(tmp_path, monkeypatch, moment, linked):
+    """The same wave that an earlier Ctrl-C cut short, so that its progress is there too."""
+    where, name, change, learnt = MOMENTS[moment]
+    path, table = tmp_path / "m.ucb", tmp_path / "wave.csv"
+    learn(path, blobs("ab", 20))
+    table.write_text("label,p,q,r,s,t,u\n" + "".join(f"{'cd'[n % 2]},{n},{n % 5},1,2,3,4\n" for n in range(60)))
+    if linked:
+        (tmp_path / "link.ucb").symlink_to("m.ucb")
+    with pytest.raises(KeyboardInterrupt):
+        learn(path, table, watcher=Stops(3), pause=0.0)
+    before, progress = path.read_bytes(), keeping.progress_file(path)
+    assert progress.exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(where, name, change(getattr(where, name)))
+        answer = ask("learn", tmp_path / "link.ucb" if linked else path, table)
+    *said, last = answer.err.splitlines()
+    assert (answer.code, answer.out, said) == (130, "", ["going on from m.ucb.learning"])
+    assert Model.open(path).classes == ["a", "b", *("cd" if learnt else "")]
+    if learnt:
+        assert last.startswith("interrupted, but the wave is learnt: ")
+        assert last.endswith(".ucb has it")
+        assert not progress.exists()
+    else:
+        assert last.endswith(".ucb is as it was; the same command goes on where it stopped")
+        assert path.read_bytes() == before
+        assert ask("learn", path, table).code == 0
+    assert {each.name for each in tmp_path.iterdir()} - {"link.ucb"} == {"m.ucb", "wave.csv"}
 
 
 def test_examples_in_memory_are_told_apart_by_content():

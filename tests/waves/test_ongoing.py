@@ -6,8 +6,10 @@ import pytest
 import torch
 
 from tests.waves.data import blobs, digits
-from ucb.bayes import gaussians
-from ucb.waves import Model
+from ucb.bayes import gaussians, mean_forward
+from ucb.waves import Model, Watcher, learn
+from ucb.waves.file import to_bytes
+from ucb.waves.keeping import progress_file
 from ucb.waves.nets import NAMES, checked_net, default_net, fresh_net
 
 
@@ -28,15 +30,8 @@ def right(model, names):
 def test_each_wave_has_a_head_and_is_known_by_it(learnt):
     assert learnt.way.heads == [[0, 1], [2, 3], [4, 5]]
     assert learnt.waves[0].accuracy == 100.0
-    net = learnt.way.method.net
     for index, names in enumerate(("ab", "cd", "ef")):
-        x, labels = blobs(names, 40, seed=7)
-        with net.using(index), torch.no_grad():
-            from ucb.bayes import mean_forward
-
-            said = mean_forward(net.eval(), learnt.way.prepared(x)).argmax(1)
-        truth = torch.tensor([names.index(label) for label in labels])
-        assert float((said == truth).double().mean()) > 0.9, "the wave's own head still tells its classes apart"
+        assert head_alone(learnt, index, names) > 0.9, "the wave's own head still tells its classes apart"
 
 
 def test_the_logit_of_a_class_is_its_log_probability_less_its_heads_entropy(learnt):
@@ -65,6 +60,77 @@ def test_a_class_that_comes_again_is_judged_by_the_surest_head():
     assert opinion.logits.shape[-1] == 3
     assert bool(opinion.logits.isfinite().all())
     assert right(model, "b") > 0.8
+
+
+@pytest.mark.parametrize("again", ["abc", "ca"])
+def test_a_wave_of_classes_that_a_head_knows_goes_on_with_it_and_the_file_does_not_grow(again):
+    model = Model("ucb-ng")
+    model.learn(blobs("abc", 60), epochs=6)
+    model.learn(blobs("de", 60), epochs=6)
+    size = len(to_bytes(model))
+    old = {name: g.mu.detach().clone() for name, g in gaussians(model.way.method.net)}
+    for seed in (1, 2):
+        model.learn(blobs(again, 60, seed=seed), epochs=6)
+    assert model.way.heads == [[0, 1, 2], [3, 4]]
+    assert len(model.waves) == 4
+    assert len(to_bytes(model)) < size + 1000, "a wave's few figures, and no weights"
+    new = dict(gaussians(model.way.method.net))
+    assert torch.equal(new["heads.1.weight"].mu, old["heads.1.weight"]), "the other head rests"
+    assert not torch.equal(new["heads.0.weight"].mu, old["heads.0.weight"])
+    assert right(model, again) > 0.8
+    assert head_alone(model, 0, "abc") > 0.9, "and it still knows the class that did not come again"
+
+
+def head_alone(model, head, names):
+    """The share of rows that a head judges right when nobody asks the others."""
+    x, labels = blobs(names, 40, seed=7)
+    net = model.way.method.net.eval()
+    with net.using(head), torch.no_grad():
+        said = mean_forward(net, model.way.prepared(x)).argmax(1)
+    truth = torch.tensor([names.index(label) for label in labels])
+    return float((said == truth).double().mean())
+
+
+def test_a_wave_that_mixes_known_classes_has_a_head_once():
+    model = Model("ucb-ng")
+    for seed, names in enumerate(("ab", "cd", "bc", "bc", "cb")):
+        model.learn(blobs(names, 20, seed=seed), epochs=1)
+    assert model.way.heads == [[0, 1], [2, 3], [1, 2]]
+
+
+def test_a_model_whose_head_was_used_again_is_read_as_it_was(tmp_path):
+    model = Model("ucb-ng")
+    for seed, names in enumerate(("ab", "cd", "ab")):
+        model.learn(blobs(names, 20, seed=seed), epochs=1)
+    model.save(tmp_path / "m.ucb")
+    read = Model.open(tmp_path / "m.ucb")
+    x = blobs("abcd", 5, seed=9)[0]
+    assert read.predict(x) == model.predict(x)
+    for each in (model, read):
+        each.learn(blobs("cd", 20, seed=5), epochs=1)
+    assert read.predict(x) == model.predict(x)
+
+
+class Stops(Watcher):
+    """Is interrupted half-way."""
+
+    def moved(self, done, total):
+        if done > total / 2:
+            raise KeyboardInterrupt
+
+
+def test_an_interrupted_wave_with_a_head_used_again_goes_on_to_the_same_model(tmp_path):
+    path, whole = tmp_path / "m.ucb", tmp_path / "whole.ucb"
+    for seed, names in enumerate(("ab", "cd")):
+        learn(path, blobs(names, 20, seed=seed), method="ucb-ng", epochs=1)
+    whole.write_bytes(path.read_bytes())
+    again = blobs("ab", 800, seed=5)
+    learn(whole, again, epochs=2)
+    with pytest.raises(KeyboardInterrupt):
+        learn(path, again, epochs=2, pause=0.0, watcher=Stops())
+    assert progress_file(path).exists()
+    learn(path, again, epochs=2)
+    assert path.read_bytes() == whole.read_bytes()
 
 
 def test_earlier_heads_rest_and_effects_are_in_units_of_sigma():

@@ -70,4 +70,4 @@ def from_logits(logits: Tensor) -> Prediction:
 
 def _entropy(p: Tensor) -> Tensor:
     each: Tensor = torch.special.xlogy(p, p)  # 0 log 0 is 0, as for a class that is masked out
-    return -each.sum(-1)
+    return (0 - each.sum(-1)).clamp_min(0)  # rounding may go below it, and 0 is not to read as -0

@@ -19,6 +19,7 @@ from ucb.cli.failing import answering
 from ucb.cli.learn import learn_command
 from ucb.cli.model import forget_check_command, show_command
 from ucb.cli.order import job_from, seeds_in
+from ucb.cli.output import write_whatever_comes
 from ucb.cli.predict import predict_command
 from ucb.cli.report import leave_report, report_command
 from ucb.cli.reproduce import reproduce_command, table_command
@@ -81,6 +82,7 @@ def _options(
     ] = False,
     debug: Debug = False,
 ) -> None:
+    write_whatever_comes()
     context.obj = debug
 
 

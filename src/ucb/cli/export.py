@@ -9,6 +9,7 @@ import typer
 
 from ucb.cli.failing import answering
 from ucb.cli.learn import Debug, ModelFile, stopping_well
+from ucb.cli.output import size
 from ucb.cli.show import say
 from ucb.waves import Model
 
@@ -25,4 +26,4 @@ def export_command(
             raise ValueError(f"{out} is the model itself: name another file")
         done = Model.open(model).export(out)
         say(f"onnxruntime answers like ucb: no probability differs by more than {done.difference:.1e}")
-        say(f"the mean weights are in {out} ({done.bytes / 1e6:.1f} MB); it does not tell when it is unsure")
+        say(f"the mean weights are in {out} ({size(done.bytes)}); it does not tell when it is unsure")

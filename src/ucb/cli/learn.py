@@ -13,11 +13,13 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ucb import waves
 from ucb.cli.failing import INTERRUPTED, answering, errors
-from ucb.cli.show import console, say
+from ucb.cli.output import size
+from ucb.cli.show import console, printable, say
 from ucb.engine import InterruptedRunError
 from ucb.waves import METHODS, Report, Watcher
-from ucb.waves.keeping import progress_file
+from ucb.waves.keeping import progress_file, remove_progress
 from ucb.waves.sources import Skipped
+from ucb.waves.sources.words import counted
 
 SHOWN = 5
 """Files that could not be read are named up to this many."""
@@ -75,30 +77,28 @@ def _show(report: Report, model: Path, verbose: bool) -> None:
     show_skipped(report.skipped, verbose)
     number, classes = sum(wave.examples.values()), len(wave.examples)
     new = f", {len(report.new_classes)} of them new" if report.new_classes else ", none of them new"
-    say(f"learnt {wave.name!r}: {number} examples of {classes} {_classes(classes)}{new}, in {report.seconds:.1f} s")
+    what = f"{counted(number, 'example', 'examples')} of {counted(classes, 'class', 'classes')}"
+    say(f"learnt {wave.name!r}: {what}{new}, in {report.seconds:.1f} s")
     if wave.accuracy is None:
         say("too few examples to hold any out: the accuracy is not known")
     else:
         asked = sum(asked for asked, _ in wave.held_out.values())
-        say(f"right in {wave.accuracy:.2f} % of {asked} held-out examples of this wave, no wave named")
+        what = counted(asked, "held-out example", "held-out examples")
+        say(f"right in {wave.accuracy:.2f} % of {what} of this wave, no wave named")
     for effect in report.effects:
         say(f"effect on {effect.wave!r}: {effect.sentence}")
-    say(f"the model is in {model} ({model.stat().st_size / 1e6:.1f} MB); the data are no longer needed")
-
-
-def _classes(number: int) -> str:
-    return "class" if number == 1 else "classes"
+    say(f"the model is in {model} ({size(model.stat().st_size)}); the data are no longer needed")
 
 
 def show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False) -> None:
     """Name what could not be read."""
     if not skipped:
         return
-    write = complain if on_errors else say
-    write(f"{len(skipped)} could not be read and {'is' if len(skipped) == 1 else 'are'} left out:")
+    write, one = (complain, "input") if on_errors else (say, "example")
+    write(counted(len(skipped), f"{one} could not be read and is", f"{one}s could not be read and are") + " left out:")
     shown = skipped if verbose else skipped[:SHOWN]
-    for one in shown:
-        write(f"  {one.name}: {one.why}")
+    for each in shown:
+        write(f"  {printable(each.name)}: {printable(each.why)}")
     if len(skipped) > len(shown):
         write(f"  and {len(skipped) - len(shown)} more (--verbose names all)")
 
@@ -119,6 +119,7 @@ def stopping_well(model: Path, learns: bool = False) -> Iterator[None]:
             complain(f"interrupted: {model} is as it was")
             raise typer.Exit(INTERRUPTED) from None
         if _stamp(model) != before:
+            remove_progress(model)
             complain(f"interrupted, but the wave is learnt: {model} has it")
             raise typer.Exit(INTERRUPTED) from None
         kept = progress_file(model).exists()

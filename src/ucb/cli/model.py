@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,9 +12,11 @@ from rich.text import Text
 
 from ucb.cli.failing import answering
 from ucb.cli.learn import Data, Debug, ModelFile, Verbose, show_skipped, stopping_well, watched
+from ucb.cli.output import print_json, size
 from ucb.cli.show import print_table, printable, say
 from ucb.waves import Model
 from ucb.waves.sources import Skipped
+from ucb.waves.sources.words import counted
 
 Form = Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")]
 CLASSES_SHOWN = 30
@@ -27,7 +27,7 @@ def show_command(context: typer.Context, model: ModelFile, form: Form = "text", 
     with answering(model, debug or context.obj), stopping_well(model):
         facts = {**Model.open(Path(model)).show(), "bytes": model.stat().st_size}
         if form == "json":
-            sys.stdout.write(json.dumps(facts, ensure_ascii=False, indent=1) + "\n")
+            print_json(facts)
         else:
             _show(model, facts)
 
@@ -36,8 +36,8 @@ def _show(model: Path, facts: dict[str, Any]) -> None:
     shape = "x".join(str(side) for side in facts["input"])
     kind = "images" if len(facts["input"]) == 3 else "rows"
     net = f" ({facts['net']})" if facts["net"] else ""
-    say(f"{model}: {facts['bytes'] / 1e6:.1f} MB, {facts['method']}{net}, {kind} of {shape}")
-    say(f"{len(facts['classes'])} classes: {_some_classes(facts['classes'])}")
+    say(f"{model}: {size(facts['bytes'])}, {facts['method']}{net}, {kind} of {shape}")
+    say(f"{counted(len(facts['classes']), 'class', 'classes')}: {_some_classes(facts['classes'])}")
     say("")
     rows = [_wave_row(wave) for wave in facts["waves"]]
     print_table(_table(["wave", "classes", "examples", "right (%)", "of held-out"], rows))
@@ -46,7 +46,8 @@ def _show(model: Path, facts: dict[str, Any]) -> None:
     print_table(_table(["layer", "weights", "sigma now / before", ""], rows))
     say("")
     say(f"capacity left: {100 * facts['capacity_left']:.0f} %")
-    say(f"unsure above {facts['unsure_above']:.2f}; scores are multiplied by {facts['scale']:.3g} to become logits")
+    say(f"unsure above a doubt of {facts['unsure_above']:.2f}")
+    say(f"scores are multiplied by {facts['scale']:.3g} before they become probabilities")
 
 
 def _wave_row(wave: dict[str, Any]) -> list[str]:
@@ -78,7 +79,7 @@ def forget_check_command(
         found = Model.open(Path(model), device).forget_check(data, watcher)
         watcher.done()
         if form == "json":
-            sys.stdout.write(json.dumps(found, ensure_ascii=False, indent=1) + "\n")
+            print_json(found)
             return
         for remark in found["remarks"]:
             say(f"note: {remark}")
@@ -90,10 +91,11 @@ def forget_check_command(
                 print_table(_table([what, *heads], rows))
                 say("")
         for name, figures in found["unknown_classes"].items():
-            said = f"{figures['asked']} examples, unsure of {figures['unsure']}"
+            said = f"{counted(figures['asked'], 'example', 'examples')}, unsure of {figures['unsure']}"
             say(f"the model does not know the class {name!r} ({said})")
         if found["asked"]:
-            said = f"{found['asked']} examples of classes it knows; unsure of {found['unsure']} of them"
+            said = f"{counted(found['asked'], 'example', 'examples')} of classes it knows"
+            said += f"; unsure of {found['unsure']} of them"
             say(f"right in {found['accuracy']:.2f} % of {said}")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import sys
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,6 +12,7 @@ import typer
 
 from ucb.cli.failing import answering
 from ucb.cli.learn import Debug, ModelFile, Verbose, complain, show_skipped, stopping_well, watched
+from ucb.cli.output import print_json
 from ucb.cli.show import printable, say
 from ucb.waves import Model
 from ucb.waves.predicting import predict
@@ -39,14 +39,14 @@ def predict_command(
         for remark in found.remarks:
             complain(f"note: {remark}")
         show_skipped(found.skipped, verbose or form == "json", on_errors=True)
-        if not found.rows:
+        if not found:
             raise RuntimeError("none of the inputs can be read" if found.skipped else "there are no inputs")
-        _print(found.rows, form)
+        _print(found, form)
 
 
 def _print(rows: list[dict[str, Any]], form: str) -> None:
     if form == "json":
-        sys.stdout.write(json.dumps(rows, ensure_ascii=False, indent=1) + "\n")
+        print_json(rows)
     elif form == "csv":
         text = io.StringIO()
         writer = csv.DictWriter(text, rows[0], lineterminator="\n")

@@ -15,6 +15,7 @@ A little prior knowledge stands in where there are hardly any.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
@@ -84,15 +85,29 @@ class Calibration:
         for statistic in (self.nll, self.moments, self.histogram):
             statistic *= before / now if now else 1.0
 
-    def learn(self, opinion: Opinion, target: Tensor) -> None:
-        """Take in held-out examples of a wave and their classes."""
-        if len(target) == 0:
-            return
+    def learn(self, asked: Iterable[tuple[Opinion, Tensor]]) -> Tensor:
+        """Take in held-out examples of a wave and their classes, in batches; return the classes that they are given.
+
+        The batches are gone through twice: what an example is given depends on the scale, and that on all of them.
+        """
+        for opinion, target in asked:
+            self._learn_scale(opinion, target)
+        scale = self.scale
+        signs, given = [torch.zeros(0, len(PRIOR_MOMENTS), dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
+        for opinion, _ in asked:
+            prediction = from_logits(opinion.logits * scale)
+            signs.append(_signs(prediction, opinion).cpu())
+            given.append(prediction.label.cpu())
+        self._learn_doubt(torch.cat(signs))
+        return torch.cat(given)
+
+    def _learn_scale(self, opinion: Opinion, target: Tensor) -> None:
         for place, scale in enumerate(SCALES):
             p = (opinion.logits * scale).softmax(-1).mean(0).double()
             true = p.gather(1, target[:, None]).clamp_min(1e-12)
             self.nll[place] -= float(true.log().sum())
-        signs = _signs(from_logits(opinion.logits * self.scale), opinion)
+
+    def _learn_doubt(self, signs: Tensor) -> None:
         self.moments += torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0).cpu()
         u = self._unsureness(signs)
         self.histogram += torch.histc(u.cpu().clamp(0, WIDEST), BINS, 0, WIDEST).double()

@@ -11,6 +11,7 @@ The file is put in place only after onnxruntime has answered like this package.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -20,13 +21,13 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import ucb
-from ucb.engine.checkpoint import write_atomically
 from ucb.seeds import generator_for
 from ucb.waves.fixed import FixedWay
 from ucb.waves.mean_weights import mean_probabilities
 from ucb.waves.onnx_graph import Graph, library
 from ucb.waves.onnx_parts import fixed_logits, ongoing_logits
 from ucb.waves.trunks import ImageTrunk
+from ucb.waves.writing import write_whole
 
 if TYPE_CHECKING:
     from ucb.waves.model import Model
@@ -57,7 +58,7 @@ def export(model: Model, path: str | Path) -> Exported:
     difference = largest_difference(model, data)
     if not difference <= CLOSE:
         raise RuntimeError(f"onnxruntime answers otherwise than ucb, by up to {difference:.2g}: nothing was written")
-    write_atomically(path, data)
+    write_whole(path, data)
     return Exported(path, len(data), difference)
 
 
@@ -86,7 +87,10 @@ def largest_difference(model: Model, data: bytes) -> float:
     found = 0.0
     for rows in (len(x), *BATCHES):
         (theirs,) = session.run([OUTPUT], {INPUT: x[:rows].numpy()})
-        found = max(found, float((torch.from_numpy(theirs) - mean_probabilities(model, x[:rows]).cpu()).abs().max()))
+        ours = mean_probabilities(model, x[:rows]).cpu()
+        if not bool(ours.isfinite().all()):
+            raise RuntimeError("the model gives no probabilities: its file is damaged")
+        found = max(found, float((torch.from_numpy(theirs) - ours).abs().nan_to_num(nan=math.inf).max()))
     return found
 
 
@@ -126,17 +130,11 @@ def _facts(model: Model) -> dict[str, str]:
         "ucb_version": ucb.__version__,
         "about": "calibrated class probabilities under the mean weights; it does not tell when it is unsure",
     }
-    return {name: fact if isinstance(fact, str) else _text(fact) for name, fact in facts.items() if fact is not None}
-
-
-def _text(fact: object) -> str:
-    """Return JSON, readable in any script; a name that is no proper text is escaped."""
-    text = json.dumps(fact, ensure_ascii=False)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return json.dumps(fact)
-    return text
+    return {
+        name: fact if isinstance(fact, str) else json.dumps(fact, ensure_ascii=False)
+        for name, fact in facts.items()
+        if fact is not None
+    }
 
 
 def _check_place(path: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+from ucb.waves.sources.words import shown
 
 T = TypeVar("T")
 LONGEST = 1000
@@ -79,7 +80,7 @@ class Fields:
         """Refuse values of other names."""
         for name in self.values:
             if name not in names:
-                raise FieldError(f"{self._named(name[:40])} is unknown")
+                raise FieldError(f"{self._named(repr(name[:40]))} is unknown")
 
     def _named(self, name: str) -> str:
         return f"{self.where}.{name}" if self.where else name
@@ -89,6 +90,8 @@ def checked_text(where: str, value: Any) -> str:
     """Return a text of reasonable length."""
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST:
         raise FieldError(f"{where} is no text of 1 to {LONGEST} characters")
+    if shown(value) != value:
+        raise FieldError(f"{where} holds half a character, which nobody can write")
     return value
 
 
@@ -97,13 +100,6 @@ def checked_whole(where: str, value: Any, least: int = 0, most: int = 1 << 53) -
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
         raise FieldError(f"{where} is no whole number from {least} to {most}")
     return value
-
-
-def checked_finite(where: str, value: Any) -> float:
-    """Return a finite number."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise FieldError(f"{where} is no number")
-    return float(value)
 
 
 def tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...], like: torch.dtype) -> Tensor:

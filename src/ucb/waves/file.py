@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ucb.engine.checkpoint import write_atomically
 from ucb.waves.calibration import Calibration
 from ucb.waves.fields import FieldError, Fields, checked_text, checked_whole, tensor
 from ucb.waves.fixed import FixedWay
@@ -20,15 +19,18 @@ from ucb.waves.ongoing_file import ongoing_from, ongoing_parts
 from ucb.waves.safe import DamagedModelError, packed, unpacked
 from ucb.waves.sources import Shape
 from ucb.waves.wave import Wave
+from ucb.waves.writing import write_whole
 
 LONGEST_SIDE = 1024
 MOST_CLASSES, MOST_COLUMNS = 100_000, 1_000_000
+LARGEST_STATISTIC = 1e18
+"""Of the calibration: far more than held-out examples can add up to."""
 
 
 def write(path: Path, model: Model) -> None:
     """Put a model at ``path`` whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, to_bytes(model))
+    write_whole(path, to_bytes(model))
 
 
 def to_bytes(model: Model) -> bytes:
@@ -141,5 +143,9 @@ def _calibration(tensors: Mapping[str, Tensor]) -> Calibration:
         raise FieldError("there are tensors of calibration that nobody knows")
     if bool((found["histogram"] < 0).any() | (found["moments"][:, 0] < 0).any() | (found["nll"] < 0).any()):
         raise FieldError("a count of the calibration is below 0")
+    count, total, squares = found["moments"].unbind(1)
+    largest = max(float(statistic.abs().max()) for statistic in found.values())
+    if largest > LARGEST_STATISTIC or bool((total.square() > (1 + 1e-6) * count * squares).any()):
+        raise FieldError("the statistics of the calibration are not those of any data")
     calibration.load_state_dict(found)
     return calibration

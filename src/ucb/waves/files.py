@@ -9,6 +9,7 @@ from ucb.waves.keeping import PAUSE, Keeper, alone_with, progress_file, remove_p
 from ucb.waves.model import Model
 from ucb.waves.reading import Data
 from ucb.waves.sources import Examples, fingerprint
+from ucb.waves.sources.words import shown
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Report
 
@@ -40,6 +41,7 @@ def learn(
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} for the model")
     watcher = Watcher() if watcher is None else watcher
+    name = None if name is None else shown(name)
     with alone_with(path):
         if path.exists():
             model = Model.open(path, device)

@@ -62,6 +62,11 @@ class FixedWay:
         """Where it is."""
         return self.head.gram.device
 
+    @property
+    def numbers_a_row(self) -> int:
+        """About how many numbers are at work for an opinion on one example's features."""
+        return self.trunk.features + 2 * PAIRS * len(self.head.counts)
+
     def add(self, features: Tensor, classes: Tensor) -> None:
         """Learn from examples' features."""
         self.head.add(features, classes)

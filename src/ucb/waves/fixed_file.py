@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from ucb.waves.model import Model
 
 MOST_UNITS = 100_000
+ROUNDING = 1e-6
+"""What sums may be off, as a share of the largest that they can be."""
 
 
 def fixed_parts(way: FixedWay) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -41,6 +43,8 @@ def fixed_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Fi
         raise FieldError("there are tensors that nobody knows")
     if bool((counts < 0).any()):
         raise FieldError("a class has been seen less than 0 times")
+    if "spread" in own and bool((own["spread"] <= 0).any()):
+        raise FieldError("the tensor trunk.spread must be above 0")
     trunk = fresh_trunk(model.shape or (), known)  # no larger than the tensors that were found
     trunk.load_state_dict(own)
     way = FixedWay(trunk, classes, facts.number("ridge", 1e-9, 1e9))
@@ -50,7 +54,35 @@ def fixed_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Fi
     whole += whole.tril(-1).T
     way.head.moments.copy_(moments)
     way.head.counts.copy_(counts)
+    _refuse_impossible(whole, moments, counts)
     return way
+
+
+def _refuse_impossible(gram: Tensor, moments: Tensor, counts: Tensor) -> None:
+    """Refuse sums that no examples have.
+
+    With phi the features of an example, whose last one is 1, and y its class as 1 and 0, sum phi phi^T and sum phi y^T
+    have the counts in their last rows, the second adds up to the last column of the first, and by Cauchy-Schwarz no
+    entry is larger than the squares of its row and of its column allow. That is cheap to see, and keeps what follows
+    within reason; whether the sums can be factored is seen when they are.
+    """
+    examples, lengths = counts.sum(), gram.diagonal().clamp_min(0).sqrt()
+    limit = lengths * examples.sqrt() * ROUNDING
+    possible = bool((gram.diagonal() >= 0).all())
+    possible &= bool(torch.isclose(gram[-1, -1], examples, rtol=ROUNDING))
+    possible &= bool(torch.isclose(moments[-1], counts, rtol=ROUNDING).all())
+    possible &= bool(((moments.sum(1) - gram[:, -1]).abs() <= limit).all())
+    possible &= _within(moments, lengths, counts.sqrt()) and _within(gram, lengths, lengths)
+    if not possible:
+        raise FieldError("the sums of its head are not those of any data")
+
+
+def _within(products: Tensor, rows: Tensor, columns: Tensor) -> bool:
+    """Whether sums of products are no larger than Cauchy and Schwarz allow; a few rows at a time."""
+    return all(
+        bool((some.abs() <= (1 + ROUNDING) * length[:, None] * columns).all())
+        for some, length in zip(products.split(256), rows.split(256), strict=True)
+    )
 
 
 def _trunk_facts(model: Model, facts: Fields) -> dict[str, Any]:

@@ -14,6 +14,8 @@ from torch import Tensor
 from ucb.seeds import generator_for
 from ucb.waves.effects import effects_on_fixed
 from ucb.waves.fixed import FixedWay
+from ucb.waves.holding_out import asked_among
+from ucb.waves.opinion import Asked, rows_together
 from ucb.waves.order import Order, Outcome
 from ucb.waves.reading import ROWS, portions
 from ucb.waves.sources import Examples, Skipped
@@ -47,13 +49,15 @@ def learn_fixed(model: Model, order: Order) -> Outcome[FixedWay]:
     if before is None:  # later waves are measured under the ridge that all data so far have chosen
         way.settle()
     features, target = _read(way, order, torch.nonzero(order.held_out).squeeze(1))
-    opinion = way.opinion_of(features)
+    some = asked_among(len(target), order.seed).to(way.device)
+    asked = Asked(way.opinion_of, features[some], target[some], rows_together(way.numbers_a_row))
+    given = order.calibration.learn(asked)
     way.add(features, target)
     way.settle()
     counts = counts + torch.bincount(target.cpu(), minlength=classes)
     watcher.moved(len(order.classes), len(order.classes))
     effects = effects_on_fixed(before, way, model.classes, model.waves) if before else []
-    return Outcome(way, opinion, target, counts, effects, skipped)
+    return Outcome(way, given, asked.target.cpu(), counts, effects, skipped)
 
 
 def _begun(model: Model, order: Order, train: Tensor, found: dict[str, Any] | None) -> FixedWay:

@@ -16,7 +16,10 @@ ENOUGH = 5
 
 
 def held_out(labels: Sequence[str], seed: int, wave: int) -> Tensor:
-    """Return a mask: about 10 % of each class, at least one where it has five, and 1,000 or so of a wave at most."""
+    """Return a mask: about 10 % of each class, at least one where it has five, and 1,000 or so of a wave at most.
+
+    With thousands of classes there are more: all classes give one away, so that none is at a disadvantage.
+    """
     share = min(SHARE, MOST / max(1, len(labels)))
     rows: dict[str, list[int]] = {}
     for row, label in enumerate(labels):
@@ -27,3 +30,8 @@ def held_out(labels: Sequence[str], seed: int, wave: int) -> Tensor:
         order = torch.randperm(len(own), generator=generator_for("held out", seed, wave, label))
         mask[torch.tensor(own)[order[:some]]] = True
     return mask
+
+
+def asked_among(number: int, seed: int) -> Tensor:
+    """Return which held-out examples are asked: all, or 1,000 by chance, since each costs more with more classes."""
+    return torch.randperm(number, generator=generator_for("asked", seed))[:MOST].sort().values

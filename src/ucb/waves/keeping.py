@@ -16,11 +16,15 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import ucb
 from ucb.engine import checkpoint
 from ucb.waves.watching import Watcher
+from ucb.waves.writing import scratch_of, write_whole
 
 PAUSE = 5.0
 """Seconds between two writes, at least."""
+OTHER = {"version": "another version of ucb", "data": "other data", "model": "an earlier state of the model"}
+"""What progress that is of no use may be of; the rest are settings."""
 
 
 class Keeper:
@@ -28,27 +32,41 @@ class Keeper:
 
     def __init__(self, path: Path, identity: dict[str, Any], watcher: Watcher, pause: float = PAUSE) -> None:
         self.path, self.watcher, self.pause = path, watcher, pause
-        self.identity = json.loads(json.dumps(identity))
+        self.identity = json.loads(json.dumps({"version": ucb.__version__, **identity}))
         self._last = time.monotonic()
 
     def load(self) -> dict[str, Any] | None:
-        """Return the state to go on from, or None where there is none of this work."""
+        """Return the state to go on from, or None where there is none of this work; one of no use is removed."""
         if not self.path.exists():
             return None
         try:
-            content = self.path.read_bytes()
-            if hashlib.sha256(content[32:]).digest() != content[:32]:
-                raise ValueError("its hash is not that of its content")
-            state: dict[str, Any] = checkpoint.unpack(content[32:])
-            known = state["identity"]
-        except Exception as error:  # whatever is wrong with it, the model does not depend on it
-            self.watcher.noted(f"{self.path.name} is damaged ({error}): learning starts anew")
-            return None
-        if known != self.identity:
-            self.watcher.noted(f"{self.path.name} is of other data or settings: learning starts anew")
-            return None
-        self.watcher.noted(f"going on from {self.path.name}")
+            state = self._read()
+            fault = self._fault(state["identity"])
+        except OSError as error:
+            fault = f"cannot be read ({error.strerror})"
+        except Exception:  # whatever is wrong with it, the model does not depend on it
+            fault = "is damaged"
+        if fault is None:
+            self.watcher.noted(f"going on from {self.path.name}")
+            return state
+        self.watcher.noted(f"{self.path.name}, left by a learn that was interrupted, {fault}: learning starts anew")
+        with suppress(OSError):
+            self.path.unlink()
+        return None
+
+    def _read(self) -> dict[str, Any]:
+        content = self.path.read_bytes()
+        if hashlib.sha256(content[32:]).digest() != content[:32]:
+            raise ValueError("its hash is not that of its content")
+        state: dict[str, Any] = checkpoint.unpack(content[32:])
         return state
+
+    def _fault(self, known: dict[str, Any]) -> str | None:
+        """Say what other work the progress is of."""
+        if known == self.identity:
+            return None
+        other = (what for key, what in OTHER.items() if known.get(key) != self.identity.get(key))
+        return f"is of {next(other, 'other settings')}"
 
     @property
     def is_due(self) -> bool:
@@ -58,20 +76,22 @@ class Keeper:
     def save(self, state: dict[str, Any]) -> None:
         """Keep the state, whole or not at all."""
         content = checkpoint.pack({**state, "identity": self.identity})
-        checkpoint.write_atomically(self.path, hashlib.sha256(content).digest() + content)
+        write_whole(self.path, hashlib.sha256(content).digest() + content, private=True)
         self._last = time.monotonic()
 
 
 def progress_file(model: Path) -> Path:
-    """Return where the progress of learning is kept."""
-    return model.with_name(model.name + ".learning")
+    """Return where the progress of learning is kept: beside the model's own file, not beside a link to it."""
+    own = model.resolve() if model.is_symlink() else model
+    return own.with_name(own.name + ".learning")
 
 
 def remove_progress(model: Path) -> None:
-    """Forget the progress of learning: the work is done."""
+    """Forget the progress of learning: the work is done, and what cannot be removed is named by the next learn."""
     path = progress_file(model)
-    path.unlink(missing_ok=True)
-    path.with_name(path.name + ".part").unlink(missing_ok=True)
+    for each in path, scratch_of(path):
+        with suppress(OSError):
+            each.unlink()
 
 
 def lock_file(model: Path) -> Path:
@@ -84,7 +104,10 @@ def alone_with(model: Path) -> Iterator[None]:
     """Hold a model for this process alone, for as long as it learns."""
     path = lock_file(model)
     while True:
-        file = path.open("a")
+        try:
+            file = path.open("a")
+        except OSError as error:
+            raise RuntimeError(f"nothing can be written beside {model}: {error.strerror}") from None
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from ucb.waves.calibration import Calibration
 from ucb.waves.fixed_learning import learn_fixed
 from ucb.waves.holding_out import held_out
 from ucb.waves.keeping import Keeper
@@ -53,10 +52,13 @@ def learn_wave(
     remarks = _remarks(model, stamp)
     model.classes = known + new
     model.shape, model.columns, model.label = tuple(examples.shape), examples.columns, label
+    calibration = copy.deepcopy(model.calibration)
+    calibration.fade(len(known), len(model.classes))
     order = Order(
         examples=examples,
         classes=model.numbers_of(examples.labels),
         held_out=held_out(examples.labels, seed, len(model.waves)),
+        calibration=calibration,
         seed=seed,
         device=device,
         epochs=epochs,
@@ -65,15 +67,14 @@ def learn_wave(
     )
     way_of_learning = learn_fixed if model.method == "fixed" else learn_ongoing
     outcome = way_of_learning(model, order)
-    model.way = outcome.way
+    model.way, model.calibration = outcome.way, calibration
     counts = outcome.counts
     _refuse_unread(new, counts[len(known) :])
     remarks += _alone(model.classes, counts, Counter(examples.labels))
-    model.calibration = _calibrated(model.calibration, outcome.opinion, outcome.target, len(known), len(model.classes))
     wave = Wave(
         title,
         {model.classes[n]: int(c) for n, c in enumerate(counts) if c},
-        _held_out_figures(model, outcome.opinion, outcome.target),
+        _held_out_figures(model.classes, outcome.given, outcome.target),
         stamp,
     )
     model.waves = [*model.waves, wave]
@@ -117,18 +118,10 @@ def _alone(classes: list[str], counts: Tensor, files: Counter[str]) -> list[str]
     return [f"class {name!r} has only one example that can be read" for name in found if files[name] > 1]
 
 
-def _calibrated(before: Calibration, opinion: object, target: Tensor, known: int, now: int) -> Calibration:
-    calibration = copy.deepcopy(before)
-    calibration.fade(known, now)
-    calibration.learn(opinion, target)  # type: ignore[arg-type]
-    return calibration
-
-
-def _held_out_figures(model: Model, opinion: object, target: Tensor) -> dict[str, tuple[int, int]]:
-    label = model.calibration.answers(opinion).prediction.label  # type: ignore[arg-type]
+def _held_out_figures(classes: list[str], given: Tensor, target: Tensor) -> dict[str, tuple[int, int]]:
     asked = Counter(target.tolist())
-    right = Counter(target[label == target].tolist())
-    return {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)}
+    right = Counter(target[given == target].tolist())
+    return {classes[number]: (asked[number], right[number]) for number in sorted(asked)}
 
 
 def _once_each(skipped: list[Skipped]) -> list[Skipped]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
 import torch
@@ -30,14 +29,7 @@ def _of_fixed(way: FixedWay, x: Tensor) -> Tensor:
 
 
 def _of_ongoing(way: OngoingWay, x: Tensor) -> Tensor:
-    """Return the logits by the rule of :mod:`ucb.waves.ongoing`, every head asked with its mean weights."""
+    """Ask every head with its mean weights, as if they were the only sample."""
     net = way.method.net.eval()
     with net.using(None):
-        answers = mean_forward(net, way.prepared(x))
-    classes = 1 + max(number for head in way.heads for number in head)
-    logits = torch.full((len(x), classes), -math.inf)
-    for own, said in zip(way.heads, answers.split([len(head) for head in way.heads], -1), strict=True):
-        log_p = said.log_softmax(-1)
-        entropy = -(log_p.exp() * log_p).sum(-1, keepdim=True)
-        logits[:, own] = torch.maximum(logits[:, own], log_p - entropy)
-    return logits
+        return way.heard(mean_forward(net, way.prepared(x))[None]).logits[0]

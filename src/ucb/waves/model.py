@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ from ucb.waves.wave import Report, Wave
 
 if TYPE_CHECKING:
     from ucb.waves.export import Exported
+    from ucb.waves.predicting import Inputs, Predicted
 
 METHODS = ("fixed", "ucb-ng")
 
@@ -31,7 +32,7 @@ class Model:
     """Knows classes by name, the waves that taught them, and how sure it is. Without a wave it knows nothing.
 
     ``method`` is "fixed", a trunk that stays and an exact head, or "ucb-ng", a net that goes on learning with a head
-    for each wave; ``net`` names that net.
+    for each set of classes; ``net`` names that net.
     """
 
     def __init__(self, method: str = "fixed", *, net: str | None = None, seed: int = 0) -> None:
@@ -77,7 +78,10 @@ class Model:
         watcher: Watcher | None = None,
         keeper: Callable[[Examples, str], Keeper] | None = None,
     ) -> Report:
-        """Learn a wave; if that fails, the model is as before. ``data`` is a folder, a file, or inputs and labels."""
+        """Learn a wave; if that fails, the model is as before. ``data`` is a folder, a file, or inputs and labels.
+
+        The report says what was learnt and, in ``skipped``, what could not be read.
+        """
         from ucb.waves.learning import learn_wave
 
         new = copy.copy(self)
@@ -95,11 +99,15 @@ class Model:
         self.__dict__.update(new.__dict__)
         return report
 
-    def predict(self, data: Sequence[str | Path] | Tensor | Examples, **options: Any) -> list[dict[str, Any]]:
-        """Answer for each input with label, probability, entropy, mutual information and whether it is unsure."""
+    def predict(self, data: Inputs, *, watcher: Watcher | None = None) -> Predicted:
+        """Answer for each input with label, probability, entropy, mutual information and whether it is unsure.
+
+        ``data`` are paths, or inputs in memory. The answer is a list; its attribute ``skipped`` names what could not be
+        read, and why.
+        """
         from ucb.waves.predicting import predict
 
-        return predict(self, data, **options).rows
+        return predict(self, data, watcher=watcher)
 
     def show(self) -> dict[str, Any]:
         """Say what the model knows and how sure it is."""

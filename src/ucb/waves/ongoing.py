@@ -1,4 +1,7 @@
-"""The ongoing way: a Bayesian net whose trunk goes on learning with UCB-NG, and a head for each wave.
+"""The ongoing way: a Bayesian net whose trunk goes on learning with UCB-NG, and heads that tell a wave's classes apart.
+
+A wave whose classes one of the heads knows already, all of them, goes on with that head, and the net does not grow. Any
+other wave has a new head, even if it mixes known classes of several: none of these has learnt to tell them apart.
 
 An example is shown to all heads. Head h answers with class probabilities p_h under samples of the weights and is unsure
 by the entropy H_h of their mean; a class gets the logit log p_h - H_h, the greatest over the heads that know it. So the
@@ -20,11 +23,13 @@ from ucb.methods.base import TaskInfo
 from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
 from ucb.optim import UCBNG
 from ucb.seeds import generator_for
-from ucb.waves.nets import fresh_net
+from ucb.waves.nets import HIDDEN, fresh_net
 from ucb.waves.opinion import Opinion
 
 SAMPLES = 10
 """Weight samples in an answer."""
+CHANNELS = 32
+"""About so many numbers has a convolutional net for each pixel of an image."""
 USUAL, LEAST = 1e-3, 1e-5
 """Mutual information that is nothing new, and what is added to it so that there is a logarithm."""
 DENSE = {"lr": 0.5, "temperature": 5e-5, "power": 2.0, "clip": 1.0, "samples": 2}
@@ -34,7 +39,7 @@ lower, which held-out images of five waves of CIFAR10 preferred)."""
 
 
 class OngoingWay:
-    """A net with a head for each wave; ``heads`` lists the numbers of their classes."""
+    """A net with several heads; ``heads`` lists the numbers of their classes."""
 
     name = "ucb-ng"
 
@@ -61,13 +66,25 @@ class OngoingWay:
         return self.method.optimizer
 
     def settle(self, learnt: int, size: int) -> None:
-        """Let the optimiser know the heads of the first ``learnt`` waves, the last of which had ``size`` examples."""
+        """Let the optimiser know the first ``learnt`` heads, and how many examples the last wave had; heads rest."""
         self.size = size
         if learnt:
             outputs = range(len(self.heads[learnt - 1]))
             self.method.resume_task(TaskInfo(learnt - 1, size, learnt - 1, outputs))
+            self.method.net.heads.requires_grad_(False)
             for group in self.optimizer.param_groups:
                 group["size"] = size
+
+    def head_for(self, classes: Sequence[int]) -> int:
+        """Return the smallest head that knows all these classes, or the number that a new one would have."""
+        able = [number for number, head in enumerate(self.heads) if set(classes) <= set(head)]
+        return min(able, key=lambda number: len(self.heads[number]), default=len(self.heads))
+
+    @property
+    def numbers_a_row(self) -> int:
+        """About how many numbers are at work for an opinion on one example: its widest layer under every sample."""
+        pixels = math.prod(self.shape[1:]) if self.net_name != "mlp" else 0
+        return SAMPLES * (max(HIDDEN, CHANNELS * pixels) + sum(len(head) for head in self.heads))
 
     def look(self, sample: Tensor) -> None:
         """Standardise by some examples of the first wave."""
@@ -110,10 +127,13 @@ class OngoingWay:
 
     @torch.no_grad()
     def opinion(self, x: Tensor) -> Opinion:
-        """Ask all heads; the least uncertain ones have the say."""
+        """Ask all heads under samples of the weights."""
         net = self.method.net.eval()
         with net.using(None):
-            answers = forward(net, self.prepared(x), SAMPLES, generator=generator_for("opinion"))
+            return self.heard(forward(net, self.prepared(x), SAMPLES, generator=generator_for("opinion")))
+
+    def heard(self, answers: Tensor) -> Opinion:
+        """Return what all heads together say, their logits side by side; the least uncertain ones have the say."""
         classes = 1 + max(number for head in self.heads for number in head)
         logits = torch.full((*answers.shape[:2], classes), -math.inf)
         information = torch.full((answers.shape[1],), math.inf)

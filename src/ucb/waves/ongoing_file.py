@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
+from ucb.bayes import gaussians
 from ucb.waves.fields import FieldError, Fields, checked_whole, tensor
 from ucb.waves.nets import NAMES, checked_net, widest_layer
 from ucb.waves.ongoing import OngoingWay
@@ -26,9 +27,7 @@ def ongoing_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> 
     shape = model.shape or ()
     net = checked_net(facts.one_of("net", NAMES), shape)
     heads = facts.list("heads", lambda where, value: _head(where, value, len(model.classes)))
-    if len(heads) != len(model.waves) or {number for head in heads for number in head} != set(
-        range(len(model.classes))
-    ):
+    if len(heads) > len(model.waves) or {number for head in heads for number in head} != set(range(len(model.classes))):
         raise FieldError("way.heads do not fit waves and classes")
     _refuse_if_too_large(shape, net, heads, tensors)
     way = OngoingWay(shape, net, heads, facts.whole("seed"))
@@ -38,12 +37,15 @@ def ongoing_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> 
         wanted[f"scale.{group['name']}"] = wanted[f"precision.{group['name']}"]
     if set(wanted) != set(tensors):
         odd = sorted(set(wanted) ^ set(tensors))[0]
-        raise FieldError(f"the tensor {odd[:80]} is missing, or nobody knows it")
+        raise FieldError(f"the tensor {odd[:80]!r} is missing, or nobody knows it")
     found = {name: tensor(tensors, name, tuple(like.shape), like.dtype) for name, like in wanted.items()}
     for name, value in found.items():
         if name.startswith(("precision.", "scale.", "spread")) and bool((value <= 0).any()):
             raise FieldError(f"the tensor {name} must be above 0")
     way.load(found)
+    for name, gaussian in gaussians(way.method.net):
+        if not bool(((gaussian.sigma > 0) & gaussian.sigma.isfinite()).all()):
+            raise FieldError(f"the sigma of {name} is 0 or too large")
     return way
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -17,10 +17,11 @@ from ucb.stream.examples import Examples as StreamExamples
 from ucb.stream.examples import TensorExamples
 from ucb.stream.task import Stream, Task
 from ucb.waves.effects import effects_on_ongoing
+from ucb.waves.holding_out import asked_among
 from ucb.waves.keeping import Keeper
 from ucb.waves.nets import checked_net, default_net
 from ucb.waves.ongoing import OngoingWay
-from ucb.waves.opinion import Opinion
+from ucb.waves.opinion import Asked, rows_together
 from ucb.waves.order import Order, Outcome
 from ucb.waves.reading import ROWS
 from ucb.waves.watching import Watcher
@@ -48,28 +49,34 @@ def learn_ongoing(model: Model, order: Order) -> Outcome[OngoingWay]:
         raise ValueError("the wave is too large to be kept in memory, as ucb-ng needs it: split it into several")
     net = before.net_name if before else checked_net(model.net or default_net(model.shape), model.shape)
     model.net = net
-    way = OngoingWay(model.shape, net, [*(before.heads if before else []), own], model.seed)
-    if before:
-        way.settle(len(before.heads), before.size)
-        way.load(before.tensors())
+    way, head = _begun(model.shape, net, before, own, model.seed)
     train = _kept(order, torch.nonzero(~order.held_out).squeeze(1))
     held = _kept(order, torch.nonzero(order.held_out).squeeze(1))
     if len(train[1]) == 0:
         raise ValueError(f"none of the {len(order.classes)} examples can be read")
     if before is None:
         way.look(train[0])
-    _run(way, order, train, held, own)
+    _run(way, order, train, held, head)
     way.size = len(train[1])
-    target = held[1]
-    parts = [way.opinion(some) for some in held[0].split(ROWS) if len(some)] or [way.opinion(train[0][:0])]
-    logits, *signs = (
-        torch.cat([getattr(p, name) for p in parts], axis)
-        for name, axis in (("logits", 1), ("novelty", 0), ("strength", 0))
-    )
-    opinion = Opinion(logits, *signs)
+    some = asked_among(len(held[1]), order.seed)
+    asked = Asked(way.opinion, held[0][some], held[1][some], rows_together(way.numbers_a_row))
+    given = order.calibration.learn(asked)
     counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
     effects = effects_on_ongoing(before, way, model.waves) if before else []
-    return Outcome(way, opinion, target, counts, effects, [])
+    return Outcome(way, given, asked.target, counts, effects, [])
+
+
+def _begun(
+    shape: Sequence[int], net: str, before: OngoingWay | None, own: list[int], seed: int
+) -> tuple[OngoingWay, int]:
+    """Return the way to go on with, and its head for the wave's classes: one that knows them all, or a new one."""
+    if before is None:
+        return OngoingWay(shape, net, [own], seed), 0
+    head = before.head_for(own)
+    way = OngoingWay(shape, net, [*before.heads, own] if head == len(before.heads) else before.heads, seed)
+    way.settle(len(before.heads), before.size)
+    way.load(before.tensors())
+    return way, head
 
 
 def _kept(order: Order, rows: Tensor) -> Pair:
@@ -83,8 +90,9 @@ def _kept(order: Order, rows: Tensor) -> Pair:
     return torch.cat(parts), torch.cat(classes)
 
 
-def _run(way: OngoingWay, order: Order, train: Pair, held: Pair, own: list[int]) -> None:
-    """Train the net on the wave."""
+def _run(way: OngoingWay, order: Order, train: Pair, held: Pair, head: int) -> None:
+    """Train the net on the wave, with one of its heads."""
+    own = way.heads[head]
     place = {number: index for index, number in enumerate(own)}
 
     def ready(x: Tensor, y: Tensor) -> TensorExamples:
@@ -93,7 +101,7 @@ def _run(way: OngoingWay, order: Order, train: Pair, held: Pair, own: list[int])
     judged = ready(*(held if len(held[1]) else train))
     now = Task("this wave", tuple(map(str, own)), ready(*train), judged, judged)
     no = Gone()
-    gone = [Task(f"wave {i + 1}", tuple(map(str, head)), no, no, no) for i, head in enumerate(way.heads[:-1])]
+    gone = [Task(f"head {i + 1}", tuple(map(str, classes)), no, no, no) for i, classes in enumerate(way.heads[:head])]
     epochs = order.epochs or EPOCHS
     observer = Moves(order.watcher, epochs, len(order.classes))
     run = WaveRun(
@@ -121,7 +129,7 @@ class Gone(StreamExamples):
 
 
 class WaveRun(Run):
-    """A run that stands at its last task: those before it are waves whose data are gone, so they are not judged."""
+    """A run that stands at its last task: those before it are heads whose data are gone, so they are not judged."""
 
     keeper: Keeper | None = None
 

@@ -8,8 +8,8 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from ucb.waves.calibration import Calibration
 from ucb.waves.keeping import Keeper
-from ucb.waves.opinion import Opinion
 from ucb.waves.sources import Examples, Skipped
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Effect
@@ -26,6 +26,8 @@ class Order:
     """The number of each example's class."""
     held_out: Tensor
     """A mask of those by which the result is measured."""
+    calibration: Calibration
+    """Learns from the held-out examples; it is nobody else's."""
     seed: int
     device: torch.device
     epochs: int | None
@@ -38,9 +40,10 @@ class Outcome(Generic[W]):
     """What learning a wave gave."""
 
     way: W
-    opinion: Opinion
-    """Of the held-out examples that could be read, before they were learnt."""
+    given: Tensor
+    """The classes that were given to held-out examples that could be read and were asked, before they were learnt."""
     target: Tensor
+    """Their true classes."""
     counts: Tensor
     """How many examples of each class were learnt from or held out."""
     effects: list[Effect]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 from torch import Tensor
 
-from ucb.waves.arrays import ArrayExamples
-from ucb.waves.fields import LONGEST
+from ucb.waves.arrays import Array, ArrayExamples, Labels
+from ucb.waves.fields import LONGEST, checked_text
 from ucb.waves.sources import Examples, Shape, labelled
 
 ROWS = 256
@@ -16,7 +16,7 @@ ROWS = 256
 PORTION = 8 * ROWS
 """Examples between two places where work can be taken up again."""
 
-Data = str | Path | Examples | tuple[Tensor, Sequence[str]]
+Data = str | Path | Examples | tuple[Array, Labels]
 """A folder or a file, examples, or a pair of inputs and labels."""
 
 
@@ -26,8 +26,12 @@ def as_examples(
     """Return labelled examples, of the shape ``like`` where one is settled."""
     if isinstance(data, str | Path):
         examples = labelled(Path(data), like, label=label, columns=columns)
+    elif isinstance(data, Examples):
+        examples = data
+    elif isinstance(data, tuple) and len(data) == 2:
+        examples = ArrayExamples(*data)
     else:
-        examples = ArrayExamples(*data) if isinstance(data, tuple) else data
+        raise ValueError(f"data must be a folder, a file, or a pair of inputs and labels, not {type(data).__name__}")
     if examples.labels is None:
         raise ValueError("the examples have no labels to learn from")
     if like is not None and tuple(examples.shape) != tuple(like):
@@ -37,6 +41,7 @@ def as_examples(
     for name in set(examples.labels):
         if not 0 < len(name) <= LONGEST:  # the model's file could not be read again
             raise ValueError(f"the name of a class must have 1 to {LONGEST} characters, not {len(name)}: {name[:30]!r}")
+        checked_text(f"the name {name[:30]!r} of a class", name)
     return examples
 
 

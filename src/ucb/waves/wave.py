@@ -31,6 +31,8 @@ class Effect:
 
     wave: str
     change: float
+    """With a fixed trunk: how far scores of its classes move on unseen examples, estimated without any. With ucb-ng:
+    how far the trunk's weights moved, in units of their sigma."""
     sentence: str
 
 

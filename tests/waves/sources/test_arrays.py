@@ -213,3 +213,16 @@ def test_fingerprint_of_arrays(tmp_path):
     first = fingerprint(labelled(saved(tmp_path, x=GREY, y=Y)))
     assert fingerprint(labelled(tmp_path / "wave.npz")) == first
     assert fingerprint(labelled(saved(tmp_path, x=GREY, y=Y[::-1]))) != first
+
+
+@pytest.mark.parametrize("images", [True, False])
+def test_labels_with_characters_that_do_not_exist(tmp_path, images):
+    x = np.arange(100, dtype=np.float32).reshape((4, 5, 5) if images else (4, 25)) / 100
+    for code, said in (0x110000, None), (0xFFFFFFFF, None), (0xD800, "\\ud800"):
+        y = np.array([65, 66, 65, code], np.uint32).view("U1")
+        np.savez(tmp_path / "wave.npz", x=x, y=y)
+        if said is None:
+            with pytest.raises(ValueError, match=r"wave\.npz: the labels hold characters that do not exist"):
+                labelled(tmp_path / "wave.npz")
+        else:
+            assert labelled(tmp_path / "wave.npz").labels == ["A", "B", "A", said]

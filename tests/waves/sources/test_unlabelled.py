@@ -59,6 +59,14 @@ def test_standard_input(pictures, monkeypatch):
     assert unlabelled(["-"], LIKE).names == expected
 
 
+def test_paths_on_standard_input_that_are_not_there_are_left_out(pictures):
+    examples = unlabelled(["-", "b.png"], LIKE, stdin=["none.png\n", "a.png\n", "*.gif\n"])
+    assert examples.names == ["a.png", "b.png"]
+    assert whys(examples) == {"none.png": "there is no such file", "*.gif": "nothing fits the pattern"}
+    with pytest.raises(FileNotFoundError, match=r"there is no file or folder gone\.png"):
+        unlabelled(["-", "gone.png"], LIKE, stdin=["none.png\n"])
+
+
 def test_a_file_that_is_named_is_tried_whatever_it_is_called(pictures):
     write(pictures / "odd.dat", format="PNG")
     (pictures / "words.dat").write_text("no image")
@@ -74,8 +82,11 @@ def test_others_are_counted(pictures):
 @pytest.mark.parametrize(
     ("inputs", "why"),
     [
-        (["a.png", "none.png"], "there is no none.png"),
-        (["none.png", "neither.png"], r"there is no none\.png, and 1 more"),
+        (["a.png", "none.png"], "there is no file or folder none.png"),
+        (
+            ["none.png", "neither.png"],
+            r"no file or folder none\.png \(and 1 more of the inputs cannot be found\)",
+        ),
         (["*.gif"], r"nothing fits the pattern \*\.gif"),
     ],
 )

@@ -37,7 +37,7 @@ def read_arrays_file(path: Path, like: Shape | None, *, labelled: bool) -> Rows 
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
         if y.ndim != 1 or len(y) != len(x) or y.dtype.kind not in "buifUS":
             raise ValueError(f"{where}: the labels must be one for each of {len(x)} examples, not {_described(y)}")
-        labels = _named(where, as_labels(y.tolist()), classes)
+        labels = _named(where, as_labels(_listed(where, y)), classes)
     if x.ndim == 2:
         if like is not None and like != x.shape[1:]:
             raise ValueError(f"{where} holds rows of {x.shape[1]} numbers, and the model learnt {described(like)}")
@@ -78,8 +78,15 @@ def _loaded(path: Path, where: str, labelled: bool) -> tuple[npt.NDArray[Any], n
             raise ValueError(f"{where}: {error.args[0]}") from None
         except Exception as error:  # a damaged archive makes numpy and zipfile say anything
             raise ValueError(f"{where} is no .npz file, or damaged: {short(str(error), 160)}") from None
-    classes = names.tolist() if names is not None and names.ndim == 1 and names.dtype.kind == "U" else []
+    classes = _listed(where, names) if names is not None and names.ndim == 1 and names.dtype.kind == "U" else []
     return examples, labels, classes
+
+
+def _listed(where: str, labels: npt.NDArray[Any]) -> list[Any]:
+    try:
+        return list(labels.tolist())
+    except (SystemError, ValueError):  # a text in an array is numbers, and any number may stand there
+        raise ValueError(f"{where}: the labels hold characters that do not exist") from None
 
 
 def _array(file: Any, opened: Any, key: str) -> npt.NDArray[Any]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ucb.waves.sources.arrays_file import described, read_arrays_file
 from ucb.waves.sources.class_folders import read_class_folders
 from ucb.waves.sources.csv_file import read_csv
-from ucb.waves.sources.examples import Examples, Shape
+from ucb.waves.sources.examples import Examples, Shape, Skipped
 from ucb.waves.sources.image_files import ImageFiles
 from ucb.waves.sources.parquet_file import read_parquet
 from ucb.waves.sources.patterns import is_pattern, matching
@@ -63,8 +63,9 @@ def unlabelled(
     """Read input to answer about, in the shape ``like``; labels it may have are not looked at.
 
     Images come from files, folders (all images below), patterns with ``*``, ``?``, ``[...]`` or ``**``, and "-", which
-    stands for ``stdin`` (standard input, unless given) with one path a line. Each image is read once, however often it
-    is named. Instead of all that one table or .npz file may be given.
+    stands for ``stdin`` (standard input, unless given) with one path a line; a path that is not there is an error, but
+    for one of standard input, which is left out and listed. Each image is read once, however often it is named.
+    Instead of all that one table or .npz file may be given.
     """
     given = [os.fspath(text) for text in inputs]
     for text in given:
@@ -93,12 +94,13 @@ def _images(given: list[str], like: Shape, stdin: Iterable[str] | None) -> Image
     walk = Walk()
     missing = []
     for text in given:
-        lines = (sys.stdin if stdin is None else stdin) if text == STANDARD_INPUT else [text]
-        for name in filter(None, (line.rstrip("\r\n") for line in lines)):
-            missing += [] if _take(walk, name) else [name]
+        if text == STANDARD_INPUT:
+            _take_lines(walk, stdin)
+        elif text and not _take(walk, text):
+            missing.append(text)
     if missing:
-        more = f", and {len(missing) - 1} more" if len(missing) > 1 else ""
-        what = "nothing fits the pattern" if is_pattern(missing[0]) else "there is no"
+        more = f" (and {len(missing) - 1} more of the inputs cannot be found)" if len(missing) > 1 else ""
+        what = "nothing fits the pattern" if is_pattern(missing[0]) else "there is no file or folder"
         raise FileNotFoundError(f"{what} {shown(missing[0])}{more}")
     paths = list(dict.fromkeys(os.path.normpath(path) for path in walk.images))
     if not paths and not walk.skipped:
@@ -107,6 +109,15 @@ def _images(given: list[str], like: Shape, stdin: Iterable[str] | None) -> Image
     examples = ImageFiles(paths, [shown(path) for path in paths], None, like, walk.remarks())
     examples.skipped += walk.skipped
     return examples
+
+
+def _take_lines(walk: Walk, stdin: Iterable[str] | None) -> None:
+    """Gather what each line of standard input stands for; what is not there is left out like what cannot be read."""
+    lines = getattr(sys.stdin, "buffer", sys.stdin) if stdin is None else stdin  # a file's name may be any bytes
+    for name in filter(None, (os.fsdecode(line).rstrip("\r\n") for line in lines)):
+        if not _take(walk, name):
+            why = "nothing fits the pattern" if is_pattern(name) else "there is no such file"
+            walk.skipped.append(Skipped(shown(name), why))
 
 
 def _take(walk: Walk, name: str) -> bool:

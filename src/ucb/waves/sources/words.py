@@ -16,7 +16,10 @@ def shown(name: str) -> str:
     try:
         name.encode()
     except UnicodeEncodeError:
-        return os.fsencode(name).decode("utf-8", "backslashreplace")
+        try:
+            return os.fsencode(name).decode("utf-8", "backslashreplace")
+        except UnicodeEncodeError:  # half a character, which no file's name can hold
+            return name.encode("utf-8", "backslashreplace").decode()
     return name
 
 
