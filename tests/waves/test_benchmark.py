@@ -27,4 +27,7 @@ def test_the_benchmark_measures_five_waves(tmp_path, monkeypatch, capsys):
     assert 30 < found["accuracy"] <= 100
     assert found["largest_difference_to_one_fit"] < 1e-6
     assert 0 <= found["ece"] <= 1
-    assert found["first_wave_of_ten_images"]["accuracy_on_its_two_classes"] > 60
+    ten, ordinary = found["first_wave_of_ten_images"], [row["so_far"] for row in found["waves"]]
+    assert [len(row["of_waves"]) for row in ten] == [len(row["of_waves"]) for row in ordinary] == [1, 2, 3, 4, 5]
+    assert ten[0]["accuracy"] > 60
+    assert ordinary[-1]["accuracy"] == found["accuracy"], "the last wave's answers are the model's"

@@ -274,7 +274,9 @@ def test_ctrl_c_in_the_command_is_a_sentence_and_130(tmp_path):
 
     x, labels = digits([0, 1], 3000)
     np.savez(tmp_path / "wave.npz", x=x.numpy(), y=np.array(labels))
-    program = "from ucb.waves import files, keeping\nkeeping.PAUSE = files.PAUSE = 0.0\n"
+    # A shell's background jobs, and whoever they start, ignore Ctrl-C.
+    program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    program += "from ucb.waves import files, keeping\nkeeping.PAUSE = files.PAUSE = 0.0\n"
     program += "from ucb.cli.main import main\nimport sys\nprint('ready', flush=True)\nmain()"
     command = [sys.executable, "-c", program, "learn", str(tmp_path / "m.ucb"), str(tmp_path / "wave.npz")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}

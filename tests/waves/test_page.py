@@ -1,6 +1,7 @@
 """docs/learn-from-your-data.md: its commands exist, its pictures show them, and the whole page can be run."""
 
 import html
+import importlib
 import re
 import shlex
 import sys
@@ -12,9 +13,8 @@ import pytest
 import typer
 
 from ucb.cli.app import app
-from ucb.waves import Model
+from ucb.waves import Model, holding_out
 from ucb.waves.calibration import SMALLEST_ENTROPY, UNSURE
-from ucb.waves.holding_out import SHARE
 from ucb.waves.nets import NAMES
 from ucb.waves.sources.image_shape import MOST
 from ucb.waves.trunks import fresh_trunk
@@ -24,14 +24,18 @@ PAGE = ROOT / "docs" / "learn-from-your-data.md"
 COMMANDS = typer.main.get_command(app).commands
 
 
-@pytest.fixture(scope="module")
-def pictures():
+def benchmark(name):
+    """A module of the folder benchmarks, which is no package."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
-        import picture_waves
+        return importlib.import_module(name)
     finally:
         sys.path.pop(0)
-    return picture_waves
+
+
+@pytest.fixture(scope="module")
+def pictures():
+    return benchmark("picture_waves")
 
 
 def mentioned(text):
@@ -66,9 +70,22 @@ def test_numbers_in_the_text_are_those_of_the_code():
     assert f"{fresh_trunk((1, 28, 28)).features:,} features" in text
     assert f"above the value that {100 * UNSURE:.0f} % of the held-out examples exceed" in text
     assert f"log(entropy + {SMALLEST_ENTROPY:.4f})" in text
-    assert "About a tenth of a wave is held out" in text
-    assert SHARE == 0.1
+    assert f"About a tenth of a wave is held out at first, {holding_out.MOST:,} examples or so at most" in text
+    assert holding_out.SHARE == 0.1
     assert f"**Images up to {MOST} x {MOST}.**" in text
+
+
+def test_figures_are_those_of_the_result_files():
+    text, tables = PAGE.read_text(), benchmark("wave_tables")
+    for name, table in tables.TABLES.items():
+        assert f"<!-- table: {name} -->\n{table()}\n<!-- end -->" in text
+    text, runs = " ".join(text.split()), [run for same in tables.measured().values() for run in same]
+    assert all(f"{run['images_a_class']:,} images a class" in text for run in runs)
+    assert all(f"all {run['tested']:,} test images asked" in text for run in runs)
+    assert {run["epochs"] for run in runs} == {None, 5}
+    assert "goes through each wave five times" in text
+    assert {len(same) for same in tables.measured().values()} == {3}
+    assert "mean of three seeds" in text
 
 
 def test_pictures_show_the_commands_before_them(pictures):
