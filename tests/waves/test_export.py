@@ -35,11 +35,13 @@ def asked(source, x):
 
 
 def reference(model, x):
-    """The scores by a plain solve of the head's sums, calibrated: no code of the export."""
+    """The scores by a plain solve of the head's sums, balanced and calibrated: no code of the export."""
     way = model.way
     phi = torch.cat([way.features(x).double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
     a = way.head.gram + way.head.ridge * torch.eye(len(way.head.gram), dtype=torch.float64)
-    return (phi @ torch.linalg.solve(a, way.head.moments) * model.calibration.scale).softmax(-1)
+    counts = way.head.counts
+    scores = phi @ torch.linalg.solve(a, way.head.moments) * (counts.mean() / counts).sqrt()
+    return (scores * model.calibration.scale).softmax(-1)
 
 
 @pytest.fixture(scope="module")

@@ -247,7 +247,9 @@ def test_weights_too_large_to_reckon_with_are_named_by_every_form_of_predict(tmp
     model = Model(method)
     model.learn(blobs("ab", 12), epochs=1 if method == "ucb-ng" else None)
     values, tensors = parts(model)
-    name = "trunk.offsets" if method == "fixed" else next(k for k in tensors if "heads" in k and k.endswith("weight.mu"))
+    name = (
+        "trunk.offsets" if method == "fixed" else next(k for k in tensors if "heads" in k and k.endswith("weight.mu"))
+    )
     path, question = tmp_path / "m.ucb", tmp_path / "rows.npz"
     path.write_bytes(safe.packed(values, {**tensors, name: torch.full_like(tensors[name], 3e38)}))
     np.savez(question, x=blobs("ab", 3)[0].numpy())

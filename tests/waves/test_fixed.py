@@ -193,3 +193,19 @@ def test_a_class_that_no_file_could_name_is_refused(name):
     x, labels = blobs(["a", "b"], 6)
     with pytest.raises(ValueError, match="1 to 1000 characters"):
         Model().learn((x, [name if label == "b" else label for label in labels]))
+
+
+@pytest.mark.usefixtures("small")
+def test_classes_of_equally_many_examples_are_compared_by_their_scores():
+    model = learnt(digits([0, 1], 40), digits([2, 3], 40))
+    assert torch.equal(model.way.solved.balance, torch.ones(4, dtype=torch.float64))
+
+
+@pytest.mark.usefixtures("small")
+def test_a_rare_class_is_not_lost_among_frequent_ones():
+    model = learnt(digits([0, 1], 6), digits([2, 3], 400), digits([4, 5], 400))
+    assert model.way.solved.balance[0] > 5 * model.way.solved.balance[2]
+    for pair, least in (([0, 1], 0.75), ([2, 3, 4, 5], 0.75)):
+        x, labels = digits(pair, 60, "test")
+        right = [row["label"] == label for row, label in zip(model.predict(x), labels, strict=True)]
+        assert sum(right) >= least * len(right)

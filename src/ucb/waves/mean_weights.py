@@ -24,7 +24,7 @@ def mean_probabilities(model: Model, x: Tensor) -> Tensor:
 
 
 def _of_fixed(way: FixedWay, x: Tensor) -> Tensor:
-    scores: Tensor = way.head(way.features(x).double())
+    scores: Tensor = way.head(way.features(x).double()) * way.solved.balance
     return scores.float()
 
 

@@ -23,7 +23,7 @@ def fixed_logits(graph: Graph, way: FixedWay, shape: Sequence[int], x: str) -> s
     """Add trunk and head; return the scores of the classes."""
     trunk = way.trunk
     phi = _patches(graph, trunk, shape, x) if isinstance(trunk, ImageTrunk) else _rows(graph, trunk, shape, x)
-    weights = way.solved.weights  # sums that no data have are named as such
+    weights = way.solved.weights * way.solved.balance  # sums that no data have are named as such
     return graph.node("Gemm", phi, graph.constant(weights[:-1]), graph.constant(weights[-1]))
 
 
