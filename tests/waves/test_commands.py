@@ -60,7 +60,8 @@ def engineer(folder, per_class, asked):
         data = write_pngs(folder / "data", *digits([2 * wave, 2 * wave + 1], per_class))
         said = done("learn", model, data)
         assert f"learnt 'wave {wave + 1}': {2 * per_class:,} examples of 2 classes, 2 of them new" in said
-        assert said.count("effect on") == wave
+        assert said.count("effect on each earlier wave") == (wave > 0)
+        assert said.count("\n  'wave ") == wave
         shutil.rmtree(data)
         sizes.append(model.stat().st_size)
     outputs = 2 * 8 * (Model.open(model).way.head.gram.shape[0] + 1)

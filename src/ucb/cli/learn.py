@@ -85,8 +85,10 @@ def _show(report: Report, model: Path, verbose: bool) -> None:
         asked = sum(asked for asked, _ in wave.held_out.values())
         what = counted(asked, "held-out example", "held-out examples")
         say(f"right in {wave.accuracy:.2f} % of {what} of this wave, no wave named")
+    if report.effects:
+        say(f"effect on each earlier wave ({report.effects[0].meaning}):")
     for effect in report.effects:
-        say(f"effect on {effect.wave!r}: {effect.sentence}")
+        say(f"  {effect.wave!r}: {effect.change:.3f}, {effect.words}")
     say(f"the model is in {model} ({size(model.stat().st_size)}); the data are no longer needed")
 
 

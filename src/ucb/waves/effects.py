@@ -12,6 +12,8 @@ from ucb.waves.ongoing import OngoingWay
 from ucb.waves.wave import Effect, Wave
 
 WORDS = ((0.03, "hardly at all"), (0.1, "a little"), (0.25, "noticeably"), (float("inf"), "strongly"))
+ON_SCORES = "how far scores of its classes move on unseen examples like its own, where 1 turns a yes into a no"
+ON_WEIGHTS = "how far the weights it leans on move, in units of their own uncertainty, the important ones foremost"
 LEAST_FREE = 1e-6
 """What the leverage of an example leaves of 1 at least: below it there is only rounding."""
 
@@ -40,9 +42,7 @@ def effects_on_fixed(before: FixedWay, after: FixedWay, classes: Sequence[str], 
     for wave in waves:
         own = [numbers[name] for name in wave.examples]
         change = float(square[own].clamp_min(0).mean().sqrt())
-        said = f"on unseen examples like those learnt before, the scores of its classes move by about {change:.3f} "
-        said += "(1 turns a yes into a no): "
-        effects.append(Effect(wave.name, change, said + in_words(change)))
+        effects.append(Effect(wave.name, change, ON_SCORES, in_words(change)))
     return effects
 
 
@@ -62,8 +62,7 @@ def effects_on_ongoing(before: OngoingWay, after: OngoingWay, waves: Sequence[Wa
         total += float((moved * importance).sum())
         weight += float(importance.sum())
     change = (total / max(weight, 1e-300)) ** 0.5
-    said = f"the weights it leans on move by {change:.3f} of their own uncertainty, the important ones foremost: "
-    return [Effect(wave.name, change, said + in_words(change / 10)) for wave in waves]
+    return [Effect(wave.name, change, ON_WEIGHTS, in_words(change / 10)) for wave in waves]
 
 
 def in_words(change: float) -> str:

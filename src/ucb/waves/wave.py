@@ -33,7 +33,15 @@ class Effect:
     change: float
     """With a fixed trunk: how far scores of its classes move on unseen examples, estimated without any. With ucb-ng:
     how far the trunk's weights moved, in units of their sigma."""
-    sentence: str
+    meaning: str
+    """What is measured, in words."""
+    words: str
+    """How much that is."""
+
+    @property
+    def sentence(self) -> str:
+        """All of it."""
+        return f"{self.meaning}: {self.change:.3f}, {self.words}"
 
 
 @dataclass
