@@ -218,7 +218,7 @@ def test_fingerprint_of_arrays(tmp_path):
 @pytest.mark.parametrize("images", [True, False])
 def test_labels_with_characters_that_do_not_exist(tmp_path, images):
     x = np.arange(100, dtype=np.float32).reshape((4, 5, 5) if images else (4, 25)) / 100
-    for code, said in (0x110000, None), (0xFFFFFFFF, None), (0xD800, "\\ud800"):
+    for code, said in (0x110000, None), (0x01000041, None), (0xFFFFFFFF, None), (0xD800, "\\ud800"):
         y = np.array([65, 66, 65, code], np.uint32).view("U1")
         np.savez(tmp_path / "wave.npz", x=x, y=y)
         if said is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,10 +84,12 @@ def _loaded(path: Path, where: str, labelled: bool) -> tuple[npt.NDArray[Any], n
 
 
 def _listed(where: str, labels: npt.NDArray[Any]) -> list[Any]:
-    try:
-        return list(labels.tolist())
-    except (SystemError, ValueError):  # a text in an array is numbers, and any number may stand there
-        raise ValueError(f"{where}: the labels hold characters that do not exist") from None
+    """Return labels as Python has them. A text in an array is numbers, and any number may stand there."""
+    if labels.dtype.kind == "U" and labels.size and labels.dtype.itemsize:
+        codes = np.ascontiguousarray(labels).view(np.dtype("u4").newbyteorder(labels.dtype.byteorder))
+        if codes.max() > sys.maxunicode:  # numpy would make a text of it that breaks whoever touches it
+            raise ValueError(f"{where}: the labels hold characters that do not exist")
+    return list(labels.tolist())
 
 
 def _array(file: Any, opened: Any, key: str) -> npt.NDArray[Any]:
