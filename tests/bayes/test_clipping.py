@@ -32,4 +32,7 @@ def test_gradients_are_shortened_as_pytorch_does_it(scale, is_fused, monkeypatch
 
 
 def test_without_any_gradient_nothing_happens():
-    clipping.clip_gradients([nn.Parameter(torch.zeros(2, device=DEVICE))], 1.0)
+    parameter = nn.Parameter(torch.ones(2, device=DEVICE))
+    clipping.clip_gradients([parameter], 1.0)
+    assert parameter.grad is None
+    assert parameter.tolist() == [1.0, 1.0]
