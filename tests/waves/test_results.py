@@ -77,3 +77,9 @@ def test_the_fixed_trunk_is_the_better_one():
     for data in SHAPES:
         fixed, ongoing = ([run["accuracy"] for run in runs(data, method)] for method in ("fixed", "ucb-ng"))
         assert min(fixed) > max(ongoing)
+
+
+def test_dividing_by_the_root_of_the_count_is_near_the_best_and_far_above_nothing():
+    means = json.loads((RESULTS / "rare-classes.json").read_text())["means"]
+    assert means["0.5"] >= max(means.values()) - 0.5
+    assert means["0.5"] >= means["0.0"] + 3

@@ -146,9 +146,8 @@ def _balance(counts: Tensor) -> Tensor:
     """Return sqrt(mean count / count) of each class: 1 where all have equally many examples.
 
     What a score of 1 or 0 is regressed on includes how frequent the class is, so that a rare one would never be the
-    answer. The noise of a score grows with the root of its class's count: divided by it, all have the same. (Of the
-    powers of the count that were tried on held-out digits and small photographs, 5 to 1,000 examples of the rare
-    classes and 1,000 of the others, 0.5 and 0.6 were best.)
+    answer. The noise of a score grows with the root of its class's count: divided by it, all have the same. Of the
+    powers of the count that benchmarks/rare_classes.py tries on held-out images, 0.5 and 0.6 are best.
     """
     known = counts[counts > 0]
     return torch.where(counts > 0, (known.mean() / counts.clamp_min(1)).sqrt(), 1.0)
