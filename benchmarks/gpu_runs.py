@@ -135,6 +135,7 @@ def main() -> None:
     parser.add_argument("--split-tasks", type=int, help="only so many tasks of 5-Split MNIST")
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--task-epochs", type=int, default=3)
+    parser.add_argument("--streams", type=int, default=2, help="how often the many tasks are learnt: times scatter")
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="what is measured; the rest is kept")
     parser.add_argument("-o", "--out", type=Path)
@@ -149,7 +150,7 @@ def main() -> None:
     if "precision" in args.parts:
         found["precision"] = precisions(args.device, args.epochs, args.split_tasks)
     if "tasks" in args.parts:
-        found["many tasks"] = many_tasks(args.tasks, args.device, args.task_epochs)
+        found["many tasks"] = [many_tasks(args.tasks, args.device, args.task_epochs) for _ in range(args.streams)]
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(found, indent=1) + "\n")

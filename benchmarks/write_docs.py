@@ -56,13 +56,19 @@ def runs(name: str) -> str:
     for precision, three in found["precision"].items():
         figures = (f"{mean(three[part]):.2f} +- {pstdev(three[part]):.2f}" for part in ("acc", "bwt"))
         lines.append(f"| {precision} | {' | '.join(figures)} |")
-    many = found["many tasks"]
-    seconds, memory = many["seconds"], many["peak memory"]
+    streams = found["many tasks"]
+    times = "; ".join(
+        f"{median(stream['seconds'][1:21]):.3f} s early and {median(stream['seconds'][-20:]):.3f} s late"
+        for stream in streams
+    )
+    memory = streams[0]["peak memory"]
+    heads = (len(streams[0]["seconds"]) - 1) * streams[0]["bytes a head"]
     lines += [
         "",
-        f"{len(seconds)} permuted tasks: the median of tasks 2 to 21 is {median(seconds[1:21]):.2f} s of training, "
-        f"of the last twenty {median(seconds[-20:]):.2f} s; peak memory {memory[1] / 1e9:.2f} GB in the first task, "
-        f"{memory[-1] / 1e9:.2f} GB in the last. Machine: {found['device']}.",
+        f"{len(streams[0]['seconds'])} permuted tasks, {len(streams)} streams: training takes {times} (medians of "
+        f"tasks 2 to 21 and of the last twenty). Peak memory is {memory[1] / 1e6:.0f} MB in the first task and "
+        f"{memory[-1] / 1e6:.0f} MB in the last; the heads that were added take {heads / 1e6:.1f} MB, and as much "
+        f"again in the copy of the best weights. Machine: {found['device']}.",
     ]
     return "\n".join(lines)
 
