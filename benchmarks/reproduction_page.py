@@ -128,9 +128,9 @@ def differing() -> str:
         "of settings.",
         "**Tuning.** The paper tunes on validation data of the first two tasks. These often do not foretell what ten "
         "will forget (they are easily told apart, or the net is too small for many), so that held-out data of all "
-        f"tasks decides but for {by_two()}. Where a table has no recipe of its own for a method, the benchmark's "
-        "serves; each says which data decided. Every method has its own grid, and a second one where the best lay at "
-        "its edge and this was seen in time; test data is never read ([methods.md](methods.md)).",
+        f"tasks decides, but for {by_two()}. Where a table has no recipe of its own for a method, the benchmark's "
+        "serves; each says which data decided. Every method has its own grid, and test data is never read "
+        "([methods.md](methods.md)).",
         f"**Judging.** Class probabilities are averaged over {Training().eval_samples} weight samples.",
         "**One head.** With the task hidden and an output for each class of each task, an answer is right only if it "
         "is the right class of the right task ([runs.md](runs.md)).",

@@ -12,7 +12,7 @@ import typer
 from ucb.cli.failing import answering
 from ucb.cli.order import pairs
 from ucb.cli.show import say
-from ucb.tuning import Found, Record, Search, by_grid, by_optuna, grid_of, points_of
+from ucb.tuning import Found, Record, Search, by_grid, by_optuna, grid_of, points_of, values_of, widened
 
 
 def tune_command(
@@ -27,6 +27,9 @@ def tune_command(
     trials: Annotated[
         int | None, typer.Option(help="Let Optuna try so many points of the grid, not all of them.")
     ] = None,
+    widen: Annotated[
+        int, typer.Option(min=0, help="Go up to so many steps beyond the grid while the best lies at its edge.")
+    ] = 0,
     epochs: Annotated[int, typer.Option(help="The most epochs a task may take, while choosing.")] = 6,
     recipe_epochs: Annotated[int | None, typer.Option(help="Epochs in the recipe.  [default: the same]")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
@@ -67,12 +70,19 @@ def tune_command(
             apart=apart,
             task_told=task_told,
         )
+        if widen and trials is not None:
+            raise ValueError(
+                "--widen goes on from a whole grid, and --trials tries a part of one: leave one of them out"
+            )
         space = grid_of(method, prior=prior, instead=_values(grid or []))
         points, record = points_of(space), Record(search, results)
         known = sum(record.find(point) is not None for point in points)
         say(f"{method} on {search.kind}: {len(points)} points, {known} tried before")
         if trials is None:
             by_grid(record, points, jobs, _tell)
+            if widen:
+                points = widened(record, points, widen, jobs, _tell)
+                space = values_of(points)
         else:
             by_optuna(record, space, trials, _tell)
         recipe = record.recipe(space, points, recipe_epochs or epochs)

@@ -1,0 +1,86 @@
+"""Where the best point lies at a grid's edge, the search goes on outside, and stops when it lies inside."""
+
+import math
+
+import pytest
+from typer.testing import CliRunner
+
+from ucb.cli import app as commands
+from ucb.tuning import Record, Search, points_of, values_of, widened
+from ucb.tuning.widening import beyond, further
+
+
+@pytest.mark.parametrize(
+    ("value", "values", "outside"),
+    [
+        (0.01, (0.01, 0.03, 0.1), [0.003]),
+        (0.1, (0.01, 0.03, 0.1), [0.3]),
+        (0.03, (0.01, 0.03), [0.09]),
+        (0.03, (0.01, 0.03, 0.1), []),
+        (5.0, (1.0, 2.0, 5.0), [10.0]),
+        (500.0, (500.0, 5000.0), [50.0]),
+        (1.0, (1.0,), []),
+        (0.0, (0.0, 1.0), []),
+        (True, (False, True), []),
+        ("given", ("given", "learnt"), []),
+        (1.0, (0.9, 1.0), []),  # rounded, the next step is this one again
+    ],
+)
+def test_one_step_outside_is_a_factor_with_one_digit(value, values, outside):
+    assert further(value, values) == outside
+
+
+def test_settings_at_an_edge_go_further_alone_and_together():
+    points = points_of({"lr": (0.01, 0.03, 0.1), "strength": (1.0, 10.0), "kind": ("a",)})
+    inside = {"lr": 0.03, "strength": 1.0, "kind": "a"}
+    assert beyond(points, inside) == [inside | {"strength": 0.1}]
+    corner = {"lr": 0.1, "strength": 1.0, "kind": "a"}
+    new = beyond(points, corner)
+    assert len(new) == 3
+    assert all(each in new for each in (corner | {"lr": 0.3}, corner | {"strength": 0.1}))
+    assert corner | {"lr": 0.3, "strength": 0.1} in new
+
+
+def filled(tmp_path, method, points, score):
+    """A record in which all these points have been tried: none is learnt again."""
+    record = Record(Search("mnist-5split", method, all_tasks=True), tmp_path)
+    record.trials = [{"settings": point, "score": score(point), "error": 0.0, "acc": 90.0} for point in points]
+    return record
+
+
+def test_the_search_walks_to_where_the_best_lies_inside(tmp_path):
+    """A bowl around lr 1 and strength 0.01, far outside the grid."""
+
+    def bowl(point):
+        return math.log10(point["lr"]) ** 2 + (math.log10(point["strength"]) + 2) ** 2
+
+    tens = tuple(float(f"1e{n}") for n in range(-5, 3))
+    everywhere = points_of({"lr": tens, "strength": tens})
+    record = filled(tmp_path, "ewc", everywhere, bowl)
+    start = points_of({"lr": (0.001, 0.01), "strength": (10.0, 100.0)})
+    far = widened(record, start, 9, 1, lambda found: None)
+    assert len(far) < len(everywhere)
+    assert record.recipe(values_of(far), far, 1)["settings"] == {"lr": 1.0, "strength": 0.01}
+    assert values_of(far) == {"lr": (0.001, 0.01, 0.1, 1.0, 10.0), "strength": (0.001, 0.01, 0.1, 1.0, 10.0, 100.0)}
+    near = widened(record, start, 1, 1, lambda found: None)
+    assert record.recipe(values_of(near), near, 1)["settings"] == {"lr": 0.1, "strength": 1.0}
+    assert widened(record, start, 0, 1, lambda found: None) == start
+
+
+def test_what_a_method_does_not_allow_is_not_tried(tmp_path):
+    """More than all of a net cannot be pruned."""
+    grid = {"lr": (0.1,), "prune": (0.5, 0.75)}
+    record = filled(tmp_path, "packnet", points_of(grid), lambda point: -point["prune"])
+    assert widened(record, points_of(grid), 3, 1, lambda found: None) == points_of(grid)
+
+
+def test_the_command_goes_on_beyond_its_grid(tmp_path):
+    words = ["tune", "mnist-5split", "--method", "ord-ft", "--hidden", "4", "--epochs", "1", "--widen", "1"]
+    words += ["--grid", "lr=0.0001,0.001", "--results", str(tmp_path), "--out", str(tmp_path)]
+    answer = CliRunner().invoke(commands.app, words)
+    assert answer.exit_code == 0, answer.output
+    assert "chosen of 3" in answer.output
+    assert "lr=0.01" in answer.output
+    refused = CliRunner().invoke(commands.app, [*words, "--trials", "2"])
+    assert refused.exit_code != 0
+    assert "leave one of them out" in refused.output + refused.stderr
