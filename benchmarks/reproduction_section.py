@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from reproduction_settings import others_now, runs_of, settings_table, tuning_commands
 from ucb.reproduce import FORMATS, Line, Table
-from ucb.reproduce.compare import CANNOT, MATCHED, NOT_MATCHED, NOT_MEASURED, is_matched
+from ucb.reproduce.compare import ABOVE, BELOW, CANNOT, NOT_MEASURED, WITHIN
+from ucb.reproduce.definitions import QUOTED
 
 WIDTH = 120
 
@@ -22,7 +22,7 @@ def section(table: Table, lines: Sequence[Line], results: Path) -> str:
         wrapped(f"Table `{table.id}`. {seeds(lines)}"),
         FORMATS["md"](table, lines).strip(),
         wrapped(verdicts(table, lines)),
-        "To repeat it:",
+        "To repeat it (what is there is not run again; `--out FOLDER` begins anew):",
         commands(table, results),
     ]
     if list(runs_of(table, results)):
@@ -45,28 +45,23 @@ def seeds(lines: Sequence[Line]) -> str:
 
 
 def verdicts(table: Table, lines: Sequence[Line]) -> str:
-    """Say which rows match the paper's figure, which are well above it, which do not match, and the known reason."""
+    """Say which rows agree with the paper's figure, which are above it and which below, and the known reason."""
     beside = [line for line in lines if line.paper_acc is not None]
     measured = [line for line in beside if line.acc is not None]
-    sentences = [f"Of {len(beside)} rows beside a figure of the paper's {len(measured)} are measured."]
-    if matching := [line for line in measured if line.verdict == MATCHED]:
-        sentences.append(f"Matched: {listed(matching)}.")
-    if higher := [line for line in matching if is_above(line)]:
-        said = ", ".join(f"`{line.name}` ({line.difference:+.2f})" for line in higher)
-        sentences.append(f"Of these, above the paper's by more than the same measure: {said}.")
+    sentences = [f"{len(beside)} rows stand beside a figure of the paper's, and {len(measured)} of them are measured."]
+    if agreeing := [line for line in measured if line.verdict == WITHIN]:
+        sentences.append(f"Within: {listed(agreeing)}.")
+    if higher := [line for line in measured if line.verdict == ABOVE]:
+        sentences.append(f"Above: {', '.join(f'`{line.name}` ({line.difference:+.2f})' for line in higher)}.")
+    reasons: dict[str, list[str]] = {}
     for line in measured:
-        if line.verdict == NOT_MATCHED:
-            reason = table.row(line.name).note or "no reason is known"
-            sentences.append(f"Not matched: `{line.name}`, by {line.difference:+.2f} ({reason}).")
+        if line.verdict == BELOW:
+            row = table.row(line.name)
+            reason = row.note or (QUOTED if row.quoted else "no reason is known")
+            reasons.setdefault(reason, []).append(f"`{line.name}` ({line.difference:+.2f})")
+    sentences += [f"Below: {', '.join(names)}: {reason}." for reason, names in reasons.items()]
     sentences += [f"Cannot be run: `{line.name}` ({line.notes[-1]})." for line in lines if line.verdict == CANNOT]
     return " ".join(sentences)
-
-
-def is_above(line: Line) -> bool:
-    """Whether ours is above the paper's by more than what a match allows below."""
-    assert line.acc is not None
-    assert line.paper_acc is not None
-    return not is_matched(line.paper_acc, replace(line.acc, digits=line.paper_acc.digits))
 
 
 def commands(table: Table, results: Path) -> str:

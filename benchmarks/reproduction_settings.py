@@ -35,7 +35,9 @@ def settings_table(table: Table, results: Path) -> str:
         folder = folder_of(row)
         link = f"[{folder}/{row.method}](../{RECIPES}/{folder}/{row.method}.json)" if folder else "none"
         chosen = named(config["training"] | config["settings"]) or "defaults"
-        lines.setdefault((net_in(config), link, chosen, recipe.found), []).append(f"`{row.name}`")
+        changed = ", ".join(name for name, value in row.settings.items() if recipe.settings.get(name) != value)
+        found_so = recipe.found + (f"; the row changes {changed}" if recipe.found and changed else "")
+        lines.setdefault((net_in(config), link, chosen, found_so), []).append(f"`{row.name}`")
     rows = [[", ".join(names), *line] for line, names in lines.items()]
     return markdown_table(["rows", "net", "recipe", "settings", "how they were found"], rows)
 

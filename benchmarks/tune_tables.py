@@ -2,12 +2,12 @@
 
     python benchmarks/tune_tables.py TABLE [--methods ucb,hat] [--recipe NAME] [--device cuda] [--jobs 12]
 
-Every method has its own grid, on the net that its row is measured with; on Permuted MNIST the search goes on where the
-best lies at its edge. Held-out data of all tasks judges: two that are easily told apart show no forgetting, and two
+Every method has its own grid, on the net that its row is measured with; but for 2-Split MNIST the search goes on where
+the best lies at its edge. Held-out data of all tasks judges: two that are easily told apart show no forgetting, and two
 permutations do not foretell what ten will forget. With the large net on Permuted MNIST that takes long, and only the
-methods that UCB is compared with first of all are judged so, the others by the first two tasks. UCB's prior is chosen
-after its rates, from the paper's 27. Trials are kept in results/tuning, recipes in src/ucb/recipes; what has been tried
-is not tried again.
+methods that UCB is compared with first of all are judged so, the others by the first two tasks. The prior of UCB and of
+its control is chosen after the rates, from the paper's 27. Trials are kept in results/tuning, recipes in
+src/ucb/recipes; what has been tried is not tried again.
 """
 
 from __future__ import annotations
@@ -88,11 +88,16 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "5split-mnist": Kind(SPLIT, prior=True),
+    "5split-mnist": Kind(SPLIT, prior=True, widen=3),
     "2split-mnist": Kind(SPLIT),
     "permuted-mnist": Kind(LARGE, by_all=COMPARED, widen=3),
     "permuted-mnist-0.1m": Kind(SMALL, widen=3),
 }
+KINDS |= {
+    f"{name}-uniform": kind._replace(instead={"ucb-ng": kind.instead["ucb-ng"] | {"uniform": (True,)}})
+    for name, kind in KINDS.items()
+}
+"""UCB-NG's control is searched as UCB-NG itself is."""
 
 
 def searches(table: str, epochs: int, device: str, methods: list[str], only: str | None = None) -> list[Search]:
@@ -115,7 +120,7 @@ def searches(table: str, epochs: int, device: str, methods: list[str], only: str
         )
         found.setdefault((row.recipe, row.method), search)
     asked = methods or list(known_methods())
-    # UCB comes before its control, whose recipe it would write over.
+    # UCB comes before its control, which takes its settings until it is searched itself.
     return sorted(found.values(), key=lambda s: (asked.index(s.method), s.kind))
 
 
@@ -132,9 +137,9 @@ def tune(search: Search, kind: Kind, jobs: int) -> None:
         points = widened(record, points, kind.widen, jobs, lambda found: None)
         grid = values_of(points)
     recipe = record.recipe(grid, points, search.epochs)
-    if kind.prior and search.method == "ucb":
+    if kind.prior and search.method in ("ucb", "uniform-lr"):
         chosen = {name: (value,) for name, value in recipe["settings"].items()}
-        grid = grid_of("ucb", prior=True, instead=chosen)
+        grid = grid_of(search.method, prior=True, instead=chosen)
         points = points_of(grid)
         by_grid(record, points, jobs, lambda found: None)
         recipe = record.recipe(grid, points, search.epochs)

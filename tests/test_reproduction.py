@@ -30,13 +30,15 @@ def made(monkeypatch):
         sys.modules.pop(path.stem, None)
 
 
-def keep(results, table, name, accs, device="a machine", settings=None):
+def keep(results, table, name, accs, device="a machine", settings=None, spread=None):
     """Write result files as runs of the row would, one for each accuracy."""
     row = table_named(table).row(name)
     for seed, acc in enumerate(accs):
         config = dataclasses.asdict(job_of(row, seed))
         config["settings"] |= settings or {}
         found = {"seed": seed, "acc": acc, "bwt": -1.0, "config": config, "device": device, "seconds": 90.0 + seed}
+        if spread is not None:
+            found["sigma"] = {"trunk.1.weight": {"std_log_sigma": spread}}
         path = results / "tables" / table / f"{name}-seed{seed}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(json.dumps({**found, "versions": {"ucb": "1.2"}}))
@@ -74,6 +76,7 @@ def test_without_results_every_table_is_named_with_its_command(made, tmp_path):
         text
     )
     assert "Does the uncertainty" not in text
+    assert "How does UCB stand" not in text
     left = text[text.index("## Not measured yet") :].splitlines()
     for table in tables().values():
         (line,) = [line for line in left if f"ucb reproduce {table.id} --device cuda`" in line]
@@ -89,13 +92,12 @@ def test_what_matches_and_what_does_not_is_said_with_the_reason(made, tmp_path):
     text = plain(made.page(tmp_path))
     # UCB's runs also stand in the table of heads, beside another figure of the paper's, and are above that.
     assert "5 of them with 3 seeds or more: 14 runs, whose times add up to 21 min" in text
-    assert "5 of these rows stand beside a figure of the paper's: 3 match it, of which 2 are above it" in text
-    assert "by more than the same measure, and 2 do not match." in text
-    assert "Measured rows have 3 seeds, but `vcl-vadam` has 2. Not measured yet: 15 of 20 rows." in text
-    assert "Of 14 rows beside a figure of the paper's 4 are measured. Matched: `hat`, `ucb`." in text
-    assert "above the paper's by more than the same measure: `hat` (+0.21)." in text
-    assert "Not matched: `vcl-vadam`, by -1.12 (the paper quotes this figure from another work" in text
-    assert "Not matched: `vcl`, by -1.10 (no reason is known)." in text
+    assert "5 of these rows stand beside a figure of the paper's: 1 agree with it, 2 are above it and 2 below." in text
+    assert "Measured rows have 3 seeds, but `vcl-vadam` has 2. Not measured yet: 16 of 21 rows." in text
+    assert "14 rows stand beside a figure of the paper's, and 4 of them are measured. Within: `ucb`." in text
+    assert "Above: `hat` (+0.21)." in text
+    assert "Below: `vcl-vadam` (-1.12): the paper quotes this figure from another work" in text
+    assert "Below: `vcl` (-1.10): no reason is known." in text
     assert "12 runs of 90 s to 92 s, together 18 min, on a machine (ucb 1.2)." in text
     assert "2 runs of 90 s to 91 s, together 3 min, on another machine (ucb 1.2)." in text
     assert re.search(r"`vcl` was measured with other settings than it would have now: lr was 0.5 and is [\d.]+\.", text)
@@ -124,17 +126,43 @@ def test_a_row_that_shows_other_runs_names_them(made, tmp_path):
     ],
 )
 def test_the_control_is_beaten_by_twice_the_combined_spread_or_not_at_all(made, ours, control, said):
-    assert made.beside(ours, control)[2:] == said
+    assert __import__("reproduction_rivals").beside(ours, control)[2:] == said
 
 
-def test_ucb_stands_beside_the_control_of_its_own_size(made, tmp_path):
-    keep(tmp_path, "permuted-mnist", "ucb-0.1m", (93.0, 93.2))
+def test_ucb_stands_beside_the_control_of_its_own_size_with_how_far_sigma_moved(made, tmp_path):
+    keep(tmp_path, "permuted-mnist", "ucb-0.1m", (93.0, 93.2), spread=0.25)
     keep(tmp_path, "permuted-mnist", "uniform-lr-1.9m", (90.0, 90.2))
     assert "Does the uncertainty" not in made.page(tmp_path)
     keep(tmp_path, "permuted-mnist", "uniform-lr-0.1m", (91.0, 91.2))
     text = made.page(tmp_path)
     assert "In 1 of 1 comparisons" in plain(text)
-    assert "| `permuted-mnist` | `ucb-0.1m` | 93.10 +- 0.14 | 91.10 +- 0.14 | +2.00 | 0.40 | yes |" in text
+    assert "| `ucb-0.1m` | 93.10 +- 0.14 | `uniform-lr-0.1m` | 91.10 +- 0.14 | +2.00 | 0.40 | 0.25 | yes |" in text
+    assert "So it is with `ucb`" not in text
+    keep(tmp_path, "permuted-mnist", "ucb-0.1m", (93.0, 93.2), spread=0.001)
+    assert "So it is with `ucb`" in plain(made.page(tmp_path))
+
+
+def test_ucb_ng_stands_beside_its_own_control_too(made, tmp_path):
+    keep(tmp_path, "5split-mnist", "ucb-ng", (99.0, 99.2), spread=0.5)
+    keep(tmp_path, "5split-mnist", "ucb-ng-uniform", (98.0, 98.2), spread=0.5)
+    keep(tmp_path, "5split-mnist", "uniform-lr", (99.0, 99.2))
+    text = made.page(tmp_path)
+    assert "In 1 of 2 comparisons" in plain(text)
+    assert "| `ucb-ng` | 99.10 +- 0.14 | `ucb-ng-uniform` | 98.10 +- 0.14 | +1.00 | 0.40 | 0.5 | yes |" in text
+    assert "| `ucb-ng-uniform` | 98.10 +- 0.14 | `" not in text, "a control is not beside a control"
+
+
+def test_it_is_said_which_methods_are_better_than_ucb(made, tmp_path):
+    keep(tmp_path, "permuted-mnist", "ucb-0.1m", (93.0, 93.2))
+    keep(tmp_path, "permuted-mnist", "ucb-ng-0.1m", (94.0, 94.2))
+    keep(tmp_path, "permuted-mnist", "hat-0.1m", (94.1, 94.3))
+    keep(tmp_path, "permuted-mnist", "packnet-0.1m", (96.0, 96.2))
+    keep(tmp_path, "permuted-mnist", "packnet-1.9m", (99.0, 99.2))
+    keep(tmp_path, "2split-mnist", "ucb", (99.0, 99.2))
+    keep(tmp_path, "2split-mnist", "bbb-jt", (99.8, 99.9))
+    text = plain(made.page(tmp_path))
+    assert "by more than twice the combined spread are in `permuted-mnist`, 0.1m `packnet`." in text
+    assert "| `packnet` 96.10 +- 0.14 |" in text
 
 
 def test_every_contradiction_has_all_its_figures(made):

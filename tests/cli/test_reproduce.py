@@ -2,6 +2,8 @@
 
 import json
 import re
+import shutil
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
@@ -10,7 +12,8 @@ from tests.reproduce.made_up import keep, row, tiny
 from ucb.cli import app as commands
 from ucb.cli import reproduce
 from ucb.engine import InterruptedRunError
-from ucb.reproduce import definitions
+from ucb.engine.recipes import Recipe
+from ucb.reproduce import definitions, jobs
 
 
 @pytest.fixture(autouse=True)
@@ -31,6 +34,7 @@ def made_up(monkeypatch):
     )
     for module in (definitions, reproduce):
         monkeypatch.setattr(module, "tables", lambda: {"tiny": table})
+    return table
 
 
 def ucb(*words):
@@ -40,7 +44,8 @@ def ucb(*words):
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
     answer = ucb("reproduce", "5split-mnist", "--dry-run")
     assert answer.exit_code == 0, answer.output
-    assert "63 runs: 63 missing\n" in answer.stdout
+    runs = 3 * sum(row.method is not None for row in definitions.table_named("5split-mnist").rows)
+    assert f"{runs} runs: {runs} missing\n" in answer.stdout
     assert re.search(r"^ucb +missing: seed 0, 1, 2 \(hidden \[1200\], epochs ", answer.stdout, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
 
@@ -73,13 +78,104 @@ def test_an_interruption_says_how_to_go_on(made_up, monkeypatch):
     assert answer.stderr == "interrupted: 0 of 6 runs are done; the same command goes on from here\n"
 
 
-def test_a_run_with_other_settings_is_named(made_up, tmp_path):
-    path = keep(tmp_path / "results", "tiny", "ord-ft", 0, 90.0, benchmark="mnist-5split", method="ord-ft")
-    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 1, "--dry-run")
-    assert answer.exit_code == 0, answer.output
-    assert "1 other settings" in answer.stdout
-    assert "ord-ft seed 0 was run with other settings (" in answer.stdout
-    assert f"to run it anew, remove {path.relative_to(tmp_path)}" in answer.stdout
+def begun_otherwise(results, folder):
+    """A kept result and a run's folder, both with another rate than now."""
+    path = keep(results, "tiny", "ord-ft", 0, 90.0, settings={"lr": 7.0})
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text(json.dumps(json.loads(path.read_text())["config"]))
+    return path
+
+
+RATE = r"lr was 7\.0 and is [\d.]+"
+
+
+def test_all_that_must_be_removed_is_named_at_once_and_nothing_run_is_no_success(made_up, tmp_path):
+    kept, folder = Path("results/tables/tiny/ord-ft-seed0.json"), Path("runs/tables/tiny/ord-ft-seed0")
+    begun_otherwise(Path("results"), folder)
+    asked = ("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 1)
+    (folder.parent / "ord-ft-wild-seed0").mkdir()
+    keep(Path("results"), "tiny", "ord-ft-wild", 0, 90.0)
+    dry = ucb(*asked, "--dry-run")
+    assert dry.exit_code == 0, dry.output
+    assert "2 runs: 1 other settings, 1 measured\n" in dry.stdout
+    said = rf"^ord-ft seed 0 was run with other settings \({RATE}\): to run it anew, remove {kept} and {folder}$"
+    assert re.search(said, dry.stdout, re.MULTILINE)
+    answer = ucb(*asked)
+    assert answer.exit_code == 1, answer.output
+    assert re.search(said, answer.stdout, re.MULTILINE)
+    assert answer.stderr == "error: ord-ft seed 0 was not run: remove what is named above\n"
+    kept.unlink()
+    shutil.rmtree(folder)
+    again = ucb(*asked)
+    assert again.exit_code == 0, again.output
+    assert "[1/1] ord-ft seed 0: ACC " in again.stdout
+    assert ucb(*asked).exit_code == 0, "there is nothing to do, and all that was asked for is there"
+
+
+def test_what_hinders_one_run_does_not_hinder_the_others(made_up):
+    begun_otherwise(Path("results"), Path("runs/tables/tiny/ord-ft-seed0"))
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 2)
+    assert answer.exit_code == 1
+    assert "[1/3] ord-ft seed 1: ACC " in answer.stdout
+    assert Path("results/tables/tiny/ord-ft-seed1.json").is_file()
+
+
+def test_a_row_that_cannot_be_run_is_a_failure_only_if_it_was_asked_for(made_up):
+    for name in ("ord-ft", "ord-ft-wild"):
+        keep(Path("results"), "tiny", name, 0, 90.0)
+    assert ucb("reproduce", "tiny", "--seeds", 1).exit_code == 0
+    answer = ucb("reproduce", "tiny", "--seeds", 1, "--methods", "strange")
+    assert answer.exit_code == 1
+    assert "0 runs\nstrange cannot be run: nobody knows how\n" in answer.stdout
+    assert answer.stderr == "error: strange cannot be run\n"
+
+
+def test_a_row_without_a_recipe_is_announced(made_up, monkeypatch):
+    asked = ("reproduce", "tiny", "--seeds", 1, "--methods", "ord-ft-wild", "--dry-run")
+    assert "recipe" not in ucb(*asked).stdout
+    monkeypatch.setattr(jobs, "recipe_for", lambda *_: Recipe())
+    shown = re.sub(r"\s+", " ", ucb(*asked).stdout)
+    assert "missing: seed 0 (hidden [16], epochs 1, eval_samples 1, lr 1000000.0; no recipe: the method's def" in shown
+
+
+def test_a_damaged_result_is_named_where_it_is_met(made_up):
+    path = keep(Path("results"), "tiny", "ord-ft", 0, 90.0)
+    path.write_text('{"seed": 0, "acc": 1, "bwt": 2}')
+    said = f"{path} is incomplete: it has no config"
+    shown = ucb("table", "tiny")
+    assert shown.exit_code == 1
+    assert shown.stderr == f"error: {said}; remove it, and ucb reproduce tiny makes it anew\n"
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 1)
+    assert answer.exit_code == 1
+    assert "2 runs: 1 damaged, 1 missing\n" in answer.stdout
+    assert f"ord-ft seed 0 cannot be used ({said}): to run it anew, remove {path}\n" in answer.stdout
+    assert "error: ord-ft seed 0 was not run: remove what is named above\n" in answer.stderr
+    path.unlink()
+    assert "[1/2] ord-ft seed 0: ACC " in ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 1).stdout
+
+
+def test_a_damaged_result_does_not_hide_the_other_tables(tmp_path):
+    keep(Path("results"), "samples", "ucb-n1", 0, 98.0)
+    path = keep(Path("results"), "2split-mnist", "ucb", 0, 98.0)
+    path.write_text("not finished")
+    answer = ucb("table")
+    assert answer.exit_code == 1
+    shown = re.sub(r"\s+", " ", answer.stdout)
+    assert all(f"{name} " in shown for name in definitions.tables())
+    assert "1.9M values (appendix): it cannot be read" in shown
+    assert "Table 1a): 0 of " in shown
+    said = (
+        f"error: {path} is damaged: it holds no JSON object; remove it, and ucb reproduce 2split-mnist makes it anew\n"
+    )
+    assert answer.stderr == said, "once, though it serves three tables"
+
+
+def test_the_list_says_that_runs_had_other_settings(made_up):
+    keep(Path("results"), "tiny", "ord-ft", 0, 90.0)
+    assert "other settings" not in ucb("table").stdout
+    keep(Path("results"), "tiny", "ord-ft", 1, 90.0, settings={"lr": 7.0})
+    shown = re.sub(r"\s+", " ", ucb("table").stdout)
+    assert "1 of 2 rows measured, 0 with three seeds, 1 with other settings than now" in shown
 
 
 @pytest.mark.parametrize(
@@ -90,6 +186,8 @@ def test_a_run_with_other_settings_is_named(made_up, tmp_path):
         (["reproduce", "5split-mnist", "--seeds", "0"], "seeds must be at least 1, not 0"),
         (["reproduce", "5split-mnist", "--jobs", "0"], "jobs must be at least 1, not 0"),
         (["reproduce", "5split-mnist", "--methods", "hta"], "no row or method 'hta': did you mean hat"),
+        (["reproduce", "5split-mnist", "--methods="], "methods must be names with commas between, not ''"),
+        (["reproduce", "5split-mnist", "--methods", "hat,"], "methods must be names with commas between, not 'hat,'"),
     ],
 )
 def test_bad_input_gets_one_sentence(words, expected):
@@ -105,13 +203,13 @@ def test_without_a_name_the_tables_are_listed_with_how_much_is_measured(tmp_path
     keep(tmp_path / "results", "samples", "ucb-n1", 0, 98.0)
     shown = re.sub(r"\s+", " ", ucb("table").stdout)
     assert "in a training step: 2 of 5 rows measured, 1 with three seeds" in shown
-    assert "Table 1a): 0 of 20 rows measured" in shown
+    assert re.search(r"Table 1a\): 0 of \d+ rows measured permuted-mnist", shown)
 
 
 @pytest.mark.parametrize(
     ("form", "expected"),
     [
-        ("text", r"^UCB, N = 5 +ucb-n5 +3 +99\.00 \+- 0\.00 +\+0\.00 \+- 0\.00 +99\.0 +-0\.15 +\+0\.00 +matched$"),
+        ("text", r"^UCB, N = 5 +ucb-n5 +3 +99\.00 \+- 0\.00 +\+0\.00 \+- 0\.00 +99\.0 +-0\.15 +\+0\.00 +within$"),
         ("md", r"^\| UCB, N = 5 \| `ucb-n5` \| 3 \| 99\.00 \+- 0\.00 "),
         ("csv", r"^samples,\"UCB, N = 5\",ucb-n5,ucb,3,99\.0,0\.0,"),
         ("tex", r"^UCB, N = 5 & ucb-n5 & 3 & 99\.00 \$\\pm\$ 0\.00 "),

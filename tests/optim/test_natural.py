@@ -104,7 +104,7 @@ def test_the_prior_spread_is_by_default_each_layers_own_start():
 @pytest.mark.parametrize("power", [1.0, 2.0])
 def test_after_a_task_the_rate_follows_sigma_to_a_power(double, power):
     net = to_bayesian(nn.Linear(4, 1, bias=False))
-    optimizer = UCBNG(param_groups(net), 60, lr=0.05, temperature=0.5, prior_sigma=0.3, beta=0.02, power=power)
+    optimizer = UCBNG(param_groups(net), 60, lr=0.01, temperature=0.5, prior_sigma=0.3, beta=0.02, power=power)
     x, y = orthogonal_task(60, torch.ones(4, 1), 0)
     learn(net, optimizer, x, y, steps=300)
     optimizer.consolidate()
@@ -112,7 +112,24 @@ def test_after_a_task_the_rate_follows_sigma_to_a_power(double, power):
     sigma, before = weight.sigma.detach().clone(), weight.mu.detach().clone()
     weight.mu.grad, weight.rho.grad = torch.ones_like(before), None
     optimizer.step()
-    torch.testing.assert_close(before - weight.mu, 0.05 * (sigma / 0.3) ** power)
+    assert sigma.min() > 0.01  # it has learnt, and not diverged
+    torch.testing.assert_close(before - weight.mu, 0.01 * (sigma / 0.3) ** power)
+
+
+def test_the_control_tells_no_weight_from_another_and_learns_as_fast_in_the_mean(double):
+    start, scales, sigmas = nn.Linear(4, 1, bias=False), [], []
+    x, y = orthogonal_task(60, torch.ones(4, 1), 0)
+    for uniform in (False, True):
+        net = to_bayesian(copy.deepcopy(start))
+        optimizer = UCBNG(param_groups(net), 60, 0.01, temperature=0.5, prior_sigma=0.3, beta=0.02, uniform=uniform)
+        torch.manual_seed(0)
+        learn(net, optimizer, x, y, steps=300)
+        optimizer.consolidate()
+        scales.append(optimizer.state[net.posterior["weight"].mu]["scale"])
+        sigmas.append(net.posterior["weight"].sigma.detach())
+    assert scales[0].std() > 0.01
+    torch.testing.assert_close(sigmas[0], sigmas[1])
+    torch.testing.assert_close(scales[1], scales[0].mean().expand_as(scales[0]))
 
 
 @pytest.mark.parametrize("net_first", [True, False])

@@ -39,6 +39,7 @@ def result(method="ucb", seed=0, acc=95.0, **changed):
         "device": "cpu, 1 thread",
         "seconds": 6.0 + int(seed),
         "task_seconds": [1.0, 2.0, 3.0],
+        "beside": 0,
         "peak_memory_bytes": 500_000_000,
     }
     return {key: value for key, value in (whole | changed).items() if value is not None}

@@ -1,6 +1,7 @@
 """The page in a real browser: it draws, fits a phone, and can be read in the dark."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
@@ -91,6 +92,57 @@ def test_charts_follow_when_night_falls_and_when_the_window_turns(browser, path)
     browser.ask("Emulation.setDeviceMetricsOverride", width=360, height=800, deviceScaleFactor=1, mobile=False)
     browser.evaluate("new Promise((done) => setTimeout(done, 800))")
     assert browser.evaluate("document.documentElement.scrollWidth") <= 360
+    assert browser.complaints == []
+
+
+OVERFLOW = """[...document.querySelectorAll("#VIEW .chart")].map(
+  (place) => place.querySelector("svg.main-svg").getBoundingClientRect().width - place.clientWidth
+)"""
+
+
+def turned(browser, width, height):
+    """Turn the phone, and wait until charts have followed."""
+    browser.ask("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=True)
+    browser.evaluate("new Promise((done) => setTimeout(done, 800))")
+
+
+def test_a_chart_that_was_drawn_before_the_phone_was_turned_fits_too(browser, path):
+    browser.open(path, 844, 390)
+    for width, height in ((844, 390), (390, 844), (844, 390)):
+        turned(browser, width, height)
+        for view in ("run-2", "comparison"):
+            choose(browser, view)
+            beyond = browser.evaluate(OVERFLOW.replace("VIEW", view))
+            assert len(beyond) > 5
+            assert max(map(abs, beyond)) <= 1
+        assert browser.evaluate("document.documentElement.scrollWidth") <= width
+
+
+LABELS = """[...document.querySelectorAll("#comparison .chart")].map((place) => {
+  const box = place.getBoundingClientRect();
+  return [...place.querySelectorAll(".ytick text")].map((text) => {
+    const own = text.getBoundingClientRect();
+    return [text.textContent, own.left - box.left, own.right - box.left, own.top, own.bottom];
+  });
+})"""
+
+
+@pytest.mark.parametrize("width", [360, 1200])
+def test_names_of_many_settings_begin_with_the_method_and_stay_in_their_place(browser, tmp_path, width):
+    runs = [result("ucb", 0, 99.0), result("ucb", 0, 98.0), result("ucb-ng", 0, 97.0), result("ewc", 0, 96.0)]
+    long = {"importance": "certainty", "on": "both", "a_rather_long_name_<of>_a_setting": 0.125, "temperature": 0.01}
+    runs[1]["config"] = runs[1]["config"] | {"settings": long}
+    write_page(results_at([written(tmp_path / f"{i}.json", run) for i, run in enumerate(runs)]), tmp_path / "page.html")
+    browser.open(tmp_path / "page.html", width)
+    charts = browser.evaluate(LABELS)
+    assert len(charts) == 6
+    for labels in charts:
+        assert [text.split(" ")[0].split("(")[0] for text, *_ in labels] == ["ucb", "ucb", "ucb-ng", "ewc"]
+        assert "\u2026" in labels[1][0], "the middle is cut"
+        assert len(labels[1][0]) > 30
+        room = browser.evaluate("document.querySelector('#comparison .chart').clientWidth")
+        assert all(left >= 0 and right <= 0.6 * room for _, left, right, _, _ in labels)
+        assert all(above[4] <= below[3] + 1 for above, below in pairwise(labels))
     assert browser.complaints == []
 
 

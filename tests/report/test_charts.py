@@ -119,7 +119,7 @@ def test_other_settings_are_another_row_and_other_tasks_another_section():
     slow = result(seed=1)
     slow["config"]["settings"] = {"lr": 0.1, "clip": 1.0}
     groups = comparison.groups_of([result(seed=0), slow])
-    assert [group.label for group in groups] == ["ucb (clip as it is, lr=0.3)", "ucb (clip=1.0, lr=0.1)"]
+    assert [group.label for group in groups] == ["ucb (lr=0.3)", "ucb (clip=1, lr=0.1)"]
     hidden = result(seed=2)
     hidden["config"]["single_head"] = True
     assert [name for name, _ in comparison.sections_of([result(seed=0), result(seed=1), hidden, hidden])] == [

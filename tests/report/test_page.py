@@ -140,6 +140,25 @@ def test_the_command_writes_the_page(tmp_path):
     assert len(charts_in((tmp_path / "new" / "page.html").read_text())) == 7
 
 
+def test_the_command_leaves_out_what_is_not_done_with_a_line(tmp_path):
+    written(tmp_path / "runs" / "done" / "result.json", result())
+    for number in range(7):
+        written(tmp_path / "runs" / f"cut{number}" / "config.json", {"method": "ucb"})
+    page = tmp_path / "page.html"
+    for places in ([tmp_path / "runs"], sorted((tmp_path / "runs").iterdir())):
+        answer = ucb("report", *places, "-o", page)
+        assert answer.exit_code == 0, answer.output
+        first, last = answer.stdout.splitlines()
+        assert first.startswith(f"left out, as there is no result yet: {tmp_path / 'runs' / 'cut0'}, ")
+        assert first.endswith(f"{tmp_path / 'runs' / 'cut4'} and 2 more")
+        assert last == f"1 run in {page}"
+    page.unlink()
+    answer = ucb("report", tmp_path / "runs" / "cut0", "-o", page)
+    assert answer.exit_code == 2
+    assert "is not done" in answer.stderr
+    assert not page.exists()
+
+
 def test_without_plotly_one_sentence_says_how_to_get_it(tmp_path, without_plotly):
     path = written(tmp_path / "result.json", result())
     answer = ucb("report", path, "-o", tmp_path / "page.html")

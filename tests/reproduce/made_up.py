@@ -1,8 +1,11 @@
 """A table that takes seconds, and result files that no run made."""
 
+import dataclasses
 import json
 
+from ucb.reproduce import table_named
 from ucb.reproduce.definitions import from_values
+from ucb.reproduce.jobs import job_of
 
 QUICK = {"hidden": [16], "epochs": 1, "eval_samples": 1}
 
@@ -20,11 +23,13 @@ def row(method, paper=None, variant="", more=None, **settings):
     return made if paper is None else {**made, "paper": paper}
 
 
-def keep(results, table, name, seed, acc, bwt=0.0, **config):
-    """Write a result file as a run would."""
-    path = results / "tables" / table / f"{name}-seed{seed}.json"
+def keep(results, table, name, seed, acc, bwt=0.0, settings=None, **config):
+    """Write a result file as a run of the row would; ``settings`` and ``config`` are what the run had otherwise."""
+    table = table_named(table) if isinstance(table, str) else table
+    path = results / "tables" / table.id / f"{name}-seed{seed}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
+    had = dataclasses.asdict(job_of(table.row(name), seed)) | config
+    had["settings"] = had["settings"] | (settings or {})
     sizes = {"weights": 954010, "stored_values": 2862030}
-    found = {"seed": seed, "acc": acc, "bwt": bwt, **sizes, "config": {"seed": seed, "device": "cpu", **config}}
-    path.write_text(json.dumps(found))
+    path.write_text(json.dumps({"seed": seed, "acc": acc, "bwt": bwt, **sizes, "config": had}))
     return path

@@ -116,7 +116,7 @@ def test_what_was_run_with_other_settings_is_left_alone(planned):
     list(carry_out(planned(tiny(row("ord-ft")), [0])))
     (each,) = planned(tiny(row("ord-ft", lr=0.01)), [0])
     assert each.state == "other settings"
-    (differs,) = each.differs
+    (differs,) = each.why
     assert differs.startswith("lr was ")
     assert differs.endswith(" and is 0.01")
     assert not each.to_do

@@ -2,16 +2,20 @@
 
 import dataclasses
 import json
+import os
+import signal
 
 import pytest
 import torch
 
 from tests.engine.runs import small_run
-from ucb.engine import Job
+from ucb.engine import InterruptedRunError, Job, Observer
 from ucb.engine.job import method_named
+from ucb.engine.settings import kinds_of
+from ucb.methods import known_methods
 from ucb.stream import Scenario
 from ucb.stream.examples import Examples
-from ucb.tuning import Record, Search, by_grid, by_optuna, choose, grid_of, points_of
+from ucb.tuning import Record, Search, by_grid, choose, grid_of, points_of, refuse_points, trial
 from ucb.tuning.choice import judged, projected
 from ucb.tuning.trial import run_of, without_test_data
 
@@ -70,6 +74,17 @@ def test_a_grid_that_does_not_fit_is_refused(method, options, said):
         grid_of(method, **options)
 
 
+@pytest.mark.parametrize("method", known_methods())
+def test_all_that_is_tried_unasked_is_allowed(method):
+    refuse_points(method, points_of(grid_of(method)))
+    if "pi" in kinds_of(method_named(method).settings_type):
+        refuse_points(method, points_of(grid_of(method, prior=True)))
+
+
+def test_a_value_that_is_named_twice_is_tried_once():
+    assert grid_of("ord-ft", instead={"lr": ["0.1", "0.10", "0.3"]}) == {"lr": (0.1, 0.3)}
+
+
 def test_of_all_within_an_error_of_the_best_the_one_that_forgets_least_is_chosen():
     trials = [found(1, 0.50, risen=0.3), found(2, 0.55, risen=0.1), found(3, 0.70, risen=0.0)]
     assert choose(trials)["settings"] == {"lr": 2}
@@ -101,20 +116,6 @@ def test_held_out_data_judges_and_test_data_is_never_read(sealed, tmp_path):
     again = Record(search, tmp_path)
     by_grid(again, points_of({"lr": (0.1, 0.3)}), 1, lambda _: pytest.fail("it was tried before"))
     assert json.loads(record.path.read_text())["trials"] == again.trials
-    other = Record(dataclasses.replace(search, epochs=2), tmp_path)
-    assert other.trials == []
-
-
-def test_trials_from_before_a_choice_was_known_are_recognised(tmp_path):
-    search = Search("mnist-permuted", "ord-ft", single_head=True, **SMALL)
-    record = Record(search, tmp_path)
-    record.add(found(0.1, 0.5))
-    kept = json.loads(record.path.read_text())
-    assert {name: kept.pop(name) for name in ("apart", "task_told")} == {"apart": False, "task_told": False}
-    record.path.write_text(json.dumps(kept))
-    assert Record(search, tmp_path).find({"lr": 0.1})["score"] == 0.5
-    for option in ("apart", "task_told"):
-        assert Record(dataclasses.replace(search, **{option: True}), tmp_path).trials == []
 
 
 def test_a_trial_learns_in_the_scenario_that_is_searched():
@@ -145,32 +146,33 @@ def test_settings_that_diverge_are_kept_and_never_chosen(tmp_path):
     recipe = record.recipe({"lr": (1e9, 0.1)}, [{"lr": 1e9}, {"lr": 0.1}], 3)
     assert recipe["settings"] == {"lr": 0.1}
     assert recipe["training"] == {"epochs": 3}
-    assert recipe["found"].startswith("chosen of 2 on held-out data of the first two tasks, seed 0: NLL ")
+    assert recipe["found"].startswith("chosen of 2 on held-out data of the first two tasks, seed 0: projected NLL ")
     assert recipe["found"].endswith("1 epochs a task")
     (path,) = record.write_recipes(recipe, tmp_path / "recipes")
     assert path == tmp_path / "recipes" / "mnist-5split" / "ord-ft.json"
-
-
-def test_ucbs_recipe_serves_its_control_too(tmp_path):
-    record = Record(Search("mnist-5split", "ucb"), tmp_path)
-    paths = record.write_recipes({"training": {}, "settings": {"lr": 1}, "found": "so", "grid": {}}, tmp_path)
-    assert [path.name for path in paths] == ["ucb.json", "uniform-lr.json"]
-    assert json.loads(paths[1].read_text())["settings"] == {"lr": 1}
-
-
-def test_optuna_tries_as_many_points_as_asked_and_goes_on_with_its_study(tmp_path):
-    pytest.importorskip("optuna")
-    record, heard = Record(Search("mnist-5split", "ord-ft", **SMALL), tmp_path), []
-    grid = {"lr": (0.03, 0.1, 0.3)}
-    by_optuna(record, grid, 2, heard.append)
-    assert len(heard) == 2
-    assert record.path.with_suffix(".journal").exists()
-    by_optuna(Record(record.search, tmp_path), grid, 2, lambda _: pytest.fail("two have been tried"))
-    by_optuna(Record(record.search, tmp_path), grid, 9, heard.append)
-    assert sorted(each["settings"]["lr"] for each in heard) == [0.03, 0.1, 0.3]
 
 
 def test_without_test_data_a_stream_judges_by_validation():
     run = small_run("ord-ft")
     stream = without_test_data(run.stream)
     assert [task.test for task in stream.tasks] == [task.validation for task in run.stream.tasks]
+
+
+def test_ctrl_c_stops_all_trials_that_learn_side_by_side(monkeypatch):
+    """Threads do not hear of it: each run is asked to stop after the batch at hand."""
+    built, runs = trial.run_of, []
+
+    class Interrupting(Observer):
+        def batch_learnt(self, task, epoch, batch, batches):
+            if (task, epoch, batch) == (0, 0, 5):
+                os.kill(os.getpid(), signal.SIGINT)
+
+    def run_interrupted(search, point):
+        runs.append(built(search, point, Interrupting() if not runs else None))
+        return runs[-1]
+
+    monkeypatch.setattr(trial, "run_of", run_interrupted)
+    monkeypatch.setattr(trial, "obstacle_beside_others", lambda run: None)
+    with pytest.raises(InterruptedRunError):
+        trial.try_together(Search("mnist-5split", "ord-ft", **SMALL), [{"lr": 0.1}, {"lr": 0.3}])
+    assert [len(run.judgements) for run in runs] == [0, 0]

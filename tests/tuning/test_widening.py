@@ -6,7 +6,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ucb.cli import app as commands
-from ucb.tuning import Record, Search, points_of, values_of, widened
+from ucb.tuning import Record, Search, choose, points_of, values_of, widened
 from ucb.tuning.widening import beyond, further
 
 
@@ -65,6 +65,29 @@ def test_the_search_walks_to_where_the_best_lies_inside(tmp_path):
     near = widened(record, start, 1, 1, lambda found: None)
     assert record.recipe(values_of(near), near, 1)["settings"] == {"lr": 0.1, "strength": 1.0}
     assert widened(record, start, 0, 1, lambda found: None) == start
+
+
+@pytest.mark.parametrize("all_tasks", [False, True])
+def test_the_score_leads_and_the_search_ends_where_it_falls_no_more(tmp_path, all_tasks):
+    """With two tasks the rule takes the least forgetting within an error of the best: the smallest rate there is."""
+    record = Record(Search("mnist-5split", "ord-ft", all_tasks=all_tasks), tmp_path)
+    rates = (1e-5, 1e-4, 1e-3, 0.01, 0.1)
+    scores = {1e-5: 0.9, 1e-4: 0.52, 1e-3: 0.51, 0.01: 0.5, 0.1: 0.55}
+    record.trials = [
+        {"settings": {"lr": lr}, "score": scores[lr], "error": 0.03, "risen": lr, "acc": 90.0} for lr in rates
+    ]
+    inside = [{"lr": lr} for lr in (1e-3, 0.01, 0.1)]
+    assert choose(record.trials[2:])["settings"] == {"lr": 1e-3}, "the rule's choice lies at the edge"
+    assert widened(record, inside, 3, 1, lambda found: None) == inside
+    edge = [{"lr": lr} for lr in (0.01, 0.1)]
+    assert widened(record, edge, 3, 1, lambda found: None) == [*edge, {"lr": 1e-3}]
+
+
+def test_a_score_that_stays_the_same_ends_the_search(tmp_path):
+    rates = (1e-4, 1e-3, 0.01, 0.1)
+    record = filled(tmp_path, "ord-ft", [{"lr": lr} for lr in rates], lambda point: 0.5 + (point["lr"] == 0.1))
+    edge = [{"lr": 0.01}, {"lr": 0.1}]
+    assert widened(record, edge, 3, 1, lambda found: None) == [*edge, {"lr": 1e-3}]
 
 
 def test_what_a_method_does_not_allow_is_not_tried(tmp_path):

@@ -23,11 +23,13 @@ from ucb.cli.output import write_whatever_comes
 from ucb.cli.predict import predict_command
 from ucb.cli.report import leave_report, report_command
 from ucb.cli.reproduce import reproduce_command, table_command
-from ucb.cli.show import console, show_names, show_result, show_spread
+from ucb.cli.show import console, say, show_names, show_result, show_spread
 from ucb.cli.tune import tune_command
 from ucb.cli.watch import Lines, Live
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
 from ucb.engine.job import FOLDERS, job_in
+from ucb.engine.ordering import kind_of
+from ucb.engine.recipes import Recipe, own_recipe
 from ucb.methods import known_methods
 from ucb.nets import NETS
 from ucb.stream import BENCHMARKS
@@ -164,7 +166,7 @@ def run_command(
             task_told=task_told,
         )
         options = {"epochs": epochs, "samples": samples, "hidden": hidden, "final_only": final_only or None}
-        job = job_from(order, options, set_ or [])
+        job = job_from(order, options, set_ or [], _own_recipe(order))
         if seeds is not None:
             _run_seeds(job, seeds_in(seeds), out, debug or context.obj)
             return
@@ -172,6 +174,15 @@ def run_command(
             result = engine.start(job, folder, observer)
         show_result(result, folder)
         leave_report(folder, [folder])
+
+
+def _own_recipe(order: Job) -> Recipe | None:
+    """Return the recipe in the user's own folder, which goes before the package's, and say that it serves."""
+    own = own_recipe(kind_of(order), order.method)
+    if own is None:
+        return None
+    say(f"settings of {own.path}, your own recipe: {own.recipe.found}")
+    return own.recipe
 
 
 def _run_seeds(job: Job, seeds: list[int], out: Path | None, debug: bool) -> None:

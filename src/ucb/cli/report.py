@@ -14,6 +14,7 @@ from ucb.cli.failing import answering
 from ucb.cli.show import console
 
 PAGE = "report.html"
+MOST_NAMED = 5
 
 
 def report_command(
@@ -27,8 +28,11 @@ def report_command(
 ) -> None:
     """Write one page about runs: accuracies, forgetting, sigma, calibration, cost, methods beside each other."""
     with answering(Path(), debug or bool(context.obj)):
-        found = report.results_at(runs)
+        left_out: list[Path] = []
+        found = report.results_at(runs, left_out.append)
         report.write_page(found, out)
+        if left_out:
+            _say(f"left out, as there is no result yet: {_some(left_out)}")
         _say(f"{len(found)} run{'' if len(found) == 1 else 's'} in {out}")
 
 
@@ -44,6 +48,12 @@ def leave_report(folder: Path, runs: Sequence[Path]) -> None:
         _say(f"charts are in {path}")
     except OSError as error:
         _say(f"there is no page with charts: {path} cannot be written: {error.strerror or error}")
+
+
+def _some(places: Sequence[Path]) -> str:
+    """Name places, of many the first ones."""
+    names = ", ".join(map(str, places[:MOST_NAMED]))
+    return names if len(places) <= MOST_NAMED else f"{names} and {len(places) - MOST_NAMED} more"
 
 
 def _say(line: str) -> None:

@@ -15,7 +15,21 @@ from ucb.cli.failing import FAILED, INTERRUPTED, answering, errors
 from ucb.cli.show import console, say, show_names
 from ucb.cli.watch import Lines, line_of
 from ucb.engine import Epoch, InterruptedRunError, Observer
-from ucb.reproduce import FORMATS, Outcome, Planned, Table, carry_out, compared, plan, table_named, tables
+from ucb.reproduce import (
+    FORMATS,
+    DamagedResultError,
+    Outcome,
+    Planned,
+    Row,
+    Table,
+    carry_out,
+    compared,
+    plan,
+    table_named,
+    tables,
+)
+from ucb.reproduce.compare import CANNOT, NO_RECIPE
+from ucb.reproduce.plan import chosen
 from ucb.reproduce.running import log_of
 
 
@@ -62,12 +76,13 @@ def reproduce_command(
     """
     with answering(out, debug or bool(context.obj)):
         count("jobs", jobs)
-        only = [word.strip() for word in methods.split(",")] if methods else []
+        only = [] if methods is None else names_in(methods)
         asked = table_named(table)
         planned = plan(asked, range(count("seeds", seeds)), only=only, device=device, results=out)
-        show_plan(asked, planned)
+        impossible = [row for row in chosen(asked, only) if row.obstacle]
+        show_plan(asked, planned, impossible)
         if not dry_run:
-            _carry_out(planned, jobs)
+            _carry_out(planned, jobs, [row.name for row in impossible] if only else [])
 
 
 def table_command(
@@ -82,26 +97,54 @@ def table_command(
     """Print a table of ours beside the paper's figures: mean and spread over seeds, and the difference in ACC."""
     with answering(results, debug or bool(context.obj)):
         if table is None:
-            show_names({name: f"{each.about}: {progress(each, results)}" for name, each in tables().items()})
+            show_tables(results)
             return
         asked = table_named(table)
         typer.echo(FORMATS[format_](asked, compared(asked, results)), nl=False)
 
 
+def names_in(words: str) -> list[str]:
+    """Return the names in a list with commas; an empty one is refused, as it could be read as all or as none."""
+    names = [word.strip() for word in words.split(",")]
+    if not all(names):
+        raise ValueError(f"methods must be names with commas between, not {words!r}: leave it out for the whole table")
+    return names
+
+
+def show_tables(results: Path) -> None:
+    """List the tables with how much of each is measured; one that cannot be read does not hide the others."""
+    about, damaged = {}, list[str]()
+    for name, table in tables().items():
+        try:
+            said = progress(table, results)
+        except DamagedResultError as error:
+            said = "it cannot be read"
+            damaged += str(error).splitlines()
+        about[name] = f"{table.about}: {said}"
+    show_names(about)
+    for line in dict.fromkeys(damaged):  # runs may serve several tables
+        _complain(f"error: {line}")
+    if damaged:
+        raise typer.Exit(FAILED)
+
+
 def progress(table: Table, results: Path) -> str:
     """Say how much of a table is measured."""
-    lines = [line for line in compared(table, results) if line.verdict != "cannot be run"]
-    measured = [len(line.seeds) for line in lines if line.seeds]
-    several = sum(seeds >= 3 for seeds in measured)
+    lines = [line for line in compared(table, results) if line.verdict != CANNOT]
+    measured = [line for line in lines if line.seeds]
     words = f"{len(measured)} of {len(lines)} rows measured"
-    return f"{words}, {several} with three seeds" if measured else words
+    if measured:
+        words += f", {sum(len(line.seeds) >= 3 for line in measured)} with three seeds"
+    if others := sum(line.other_settings for line in measured):
+        words += f", {others} with other settings than now"
+    return words
 
 
-def show_plan(table: Table, planned: Sequence[Planned]) -> None:
+def show_plan(table: Table, planned: Sequence[Planned], impossible: Sequence[Row]) -> None:
     """Say for each row what there is and what will be done."""
     states = Counter(each.state for each in planned)
     say(f"{table.id}: {table.about}")
-    say(f"{len(planned)} runs: " + ", ".join(f"{number} {state}" for state, number in states.items()))
+    say(": ".join(filter(None, [f"{len(planned)} runs", ", ".join(f"{n} {state}" for state, n in states.items())])))
     rows = {}
     for (home, row), runs in groupby(planned, key=lambda each: (each.table, each.row)):
         listed = list(runs)
@@ -111,34 +154,43 @@ def show_plan(table: Table, planned: Sequence[Planned]) -> None:
         ) + _settings(listed[0])
     show_names(rows)
     for each in planned:
-        if each.state == "other settings":
-            where = each.result if each.result.is_file() else each.folder
-            say(f"{each.name} was run with other settings ({'; '.join(each.differs)}): to run it anew, remove {where}")
-    for row_ in table.rows:
-        if row_.obstacle:
-            say(f"{row_.name} cannot be run: {row_.obstacle}")
+        if each.remove:
+            say(f"{each.name} {_hindered(each)}: to run it anew, remove {' and '.join(map(str, each.remove))}")
+    for row_ in impossible:
+        say(f"{row_.name} cannot be run: {row_.obstacle}")
 
 
 def _settings(planned: Planned) -> str:
     job = planned.job
-    chosen = job.net_options | job.training | job.settings
-    return f" ({', '.join(f'{name} {value}' for name, value in chosen.items()) or 'defaults'})"
+    settings = job.net_options | job.training | job.settings
+    words = [", ".join(f"{name} {value}" for name, value in settings.items())]
+    words += [] if planned.has_recipe else [NO_RECIPE]
+    return f" ({'; '.join(filter(None, words)) or 'defaults'})"
 
 
-def _carry_out(planned: Sequence[Planned], jobs: int) -> None:
-    total, failed, done = sum(each.to_do for each in planned), list[Outcome](), 0
+def _hindered(planned: Planned) -> str:
+    what = "was run with other settings" if planned.state == "other settings" else "cannot be used"
+    return f"{what} ({'; '.join(planned.why)})"
+
+
+def _carry_out(planned: Sequence[Planned], jobs: int, impossible: Sequence[str]) -> None:
+    """Run what is to do; at the end say what was asked for and is not there, and exit accordingly."""
+    total, done = sum(each.to_do for each in planned), 0
+    lacking = list[str]()
     try:
         for outcome in carry_out(planned, watching, jobs):
             done += 1
             say(f"[{done}/{total}] {outcome.planned.name}: {_said(outcome)}")
             if outcome.result is None:
-                failed.append(outcome)
+                lacking.append(f"{outcome.planned.name}: {outcome.failure}")
     except (InterruptedRunError, KeyboardInterrupt):
         _complain(f"interrupted: {done} of {total} runs are done; the same command goes on from here")
         raise typer.Exit(INTERRUPTED) from None
-    for outcome in failed:
-        _complain(f"error: {outcome.planned.name}: {outcome.failure}")
-    if failed:
+    lacking += [f"{each.name} was not run: remove what is named above" for each in planned if each.remove]
+    lacking += [f"{name} cannot be run" for name in impossible]
+    for line in lacking:
+        _complain(f"error: {line}")
+    if lacking:
         raise typer.Exit(FAILED)
 
 

@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from ucb.cli.failing import answering
-from ucb.cli.order import pairs
+from ucb.bayes.checks import count
+from ucb.cli.failing import INTERRUPTED, answering
+from ucb.cli.learn import complain
 from ucb.cli.show import say
-from ucb.tuning import Found, Record, Search, by_grid, by_optuna, grid_of, points_of, values_of, widened
+from ucb.engine import InterruptedRunError
+from ucb.stream.benchmarks import find
+from ucb.tuning import (
+    Found,
+    Record,
+    Search,
+    by_grid,
+    by_optuna,
+    grid_of,
+    points_of,
+    refuse_points,
+    values_of,
+    widened,
+)
 
 
 def tune_command(
@@ -55,7 +70,8 @@ def tune_command(
     Test data never enters. Every trial is kept as it ends; a search that was cut goes on.
     """
     with answering(out, debug or context.obj):
-        options = {"hidden": hidden} if hidden else {}
+        _refuse(trials, widen, epochs, recipe_epochs, device, jobs)
+        find(benchmark)
         search = Search(
             benchmark,
             method,
@@ -65,34 +81,76 @@ def tune_command(
             all_tasks,
             single_head=single_head,
             net=net,
-            net_options=options,
+            net_options={"hidden": hidden} if hidden else {},
             name=name,
             apart=apart,
             task_told=task_told,
         )
-        if widen and trials is not None:
-            raise ValueError(
-                "--widen goes on from a whole grid, and --trials tries a part of one: leave one of them out"
-            )
         space = grid_of(method, prior=prior, instead=_values(grid or []))
-        points, record = points_of(space), Record(search, results)
-        known = sum(record.find(point) is not None for point in points)
-        say(f"{method} on {search.kind}: {len(points)} points, {known} tried before")
-        if trials is None:
-            by_grid(record, points, jobs, _tell)
+        points = points_of(space)
+        try:
+            refuse_points(method, points)
+        except ValueError as error:
+            raise ValueError(f"--grid: {error}") from None
+        record = Record(search, results)
+        with _stopping_well(record):
+            known = sum(not record.lacks(point) for point in points)
+            say(f"{method} on {search.kind}: {len(points)} points, {known} tried before")
+            if trials is not None:
+                by_optuna(record, space, trials, _tell, jobs)
+            else:
+                by_grid(record, points, jobs, _tell)
             if widen:
                 points = widened(record, points, widen, jobs, _tell)
                 space = values_of(points)
-        else:
-            by_optuna(record, space, trials, _tell)
-        recipe = record.recipe(space, points, recipe_epochs or epochs)
-        say(f"{recipe['found']}: {_words(recipe['settings'])}")
-        for path in record.write_recipes(recipe, out):
-            say(f"the recipe is {path}")
+            recipe = record.recipe(space, points, epochs if recipe_epochs is None else recipe_epochs)
+            say(f"{recipe['found']}: {_words(recipe['settings'])}")
+            for path in record.write_recipes(recipe, out):
+                say(f"the recipe is {path}")
+            if control := record.searched_control(out):
+                say(f"{control} is left as it is: the settings of UCB's control were searched too")
+
+
+def _refuse(trials: int | None, widen: int, epochs: int, recipe_epochs: int | None, device: str, jobs: int) -> None:
+    """Refuse numbers that make no search."""
+    for name, value in {"--trials": trials, "--recipe-epochs": recipe_epochs}.items():
+        if value is not None:
+            count(name, value)
+    count("--epochs", epochs)
+    count("--jobs", jobs)
+    if trials is None:
+        return
+    if widen:
+        raise ValueError("--widen goes on from a whole grid, and --trials tries a part of one: leave one of them out")
+    if jobs > 1 and not device.startswith("cuda"):
+        raise ValueError(
+            "--jobs beside --trials needs a GPU, as Optuna picks a point by what is known of those before: leave out "
+            "--jobs, or leave out --trials to try the whole grid"
+        )
+
+
+@contextmanager
+def _stopping_well(record: Record) -> Iterator[None]:
+    """Answer Ctrl-C with what is kept."""
+    try:
+        yield
+    except (KeyboardInterrupt, InterruptedRunError):
+        kept = len(record.trials)
+        trials = f"{kept} trial{' is' if kept == 1 else 's are'} kept in {record.path}" if kept else "no trial is done"
+        complain(f"interrupted: {trials}; the same command goes on from here")
+        raise typer.Exit(INTERRUPTED) from None
 
 
 def _values(words: Iterable[str]) -> dict[str, list[str]]:
-    return {key: str(values).split(",") for key, values in pairs(words).items()}
+    found: dict[str, list[str]] = {}
+    for word in words:
+        key, _, values = word.partition("=")
+        if not (key and values):
+            raise ValueError(f"--grid takes KEY=V1,V2, not {word!r}")
+        if key in found:
+            raise ValueError(f"--grid has {key} twice: name it once, with all its values")
+        found[key] = values.split(",")
+    return found
 
 
 def _tell(found: Found) -> None:

@@ -20,7 +20,7 @@ from ucb.bayes import checks
 from ucb.engine import checkpoint
 from ucb.engine.events import Observer
 from ucb.engine.plateau import Schedule
-from ucb.engine.report import result_of
+from ucb.engine.report import company_of, result_of
 from ucb.engine.run import Run, Training
 from ucb.engine.settings import kinds_of, typed, with_values
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
@@ -176,7 +176,7 @@ def start(job: Job, folder: Path, observer: Observer | None = None, note: str | 
     """Run a job in a new folder; return its result. The observer gets the ``note`` first."""
     refuse_folder(folder)
     run = job.run(folder, observer)
-    with _new_folder(folder, job), _stopping_on_interrupt([run]):
+    with _new_folder(folder, job), stopping_on_interrupt([run]):
         if note is not None:
             run.observer.noted(note)
         return _carried_out(run, job)
@@ -194,15 +194,18 @@ def start_all(orders: Sequence[tuple[Job, Path, Observer]]) -> list[dict[str, An
             together.append((run, job, folder))
         else:
             alone[folder] = obstacle
+        del run  # ``together`` alone holds on to runs
     results = dict[Path, dict[str, Any]]()
     if together:
         with ExitStack() as folders:
             for _, job, folder in together:
                 folders.enter_context(_new_folder(folder, job))
             job_of = {run: job for run, job, _ in together}
-            with _stopping_on_interrupt(list(job_of)):
-                found = each_side_by_side(list(job_of), lambda run: _carried_out(run, job_of[run]))
+            with stopping_on_interrupt(list(job_of)):
+                found = each_side_by_side(list(job_of), lambda run: _carried_out(run, job_of[run], len(job_of) - 1))
         results |= zip((folder for _, _, folder in together), found, strict=True)
+        together.clear()  # what they hold on the GPU is no memory of the runs that come now
+        job_of.clear()
     said = set[str]()
     for job, folder, observer in orders:
         if folder in alone:
@@ -241,7 +244,7 @@ def resume(folder: Path, observer: Observer | None = None) -> dict[str, Any]:
         if (folder / RESULT).exists():
             return _read(folder / RESULT)
         run = job.run(folder, observer)
-        with _stopping_on_interrupt([run]):
+        with stopping_on_interrupt([run]):
             return _carried_out(run, job)
 
 
@@ -271,17 +274,18 @@ def _read(path: Path) -> dict[str, Any]:
     return values
 
 
-def _carried_out(run: Run, job: Job) -> dict[str, Any]:
+def _carried_out(run: Run, job: Job, beside: int = 0) -> dict[str, Any]:
+    """Return the result of a run that learns with ``beside`` others at the same time."""
     assert run.folder is not None
-    run.resume()
+    company = company_of(run, beside, resumed=run.resume())
     run.learn()
-    result = result_of(run, dataclasses.asdict(job))
+    result = result_of(run, dataclasses.asdict(job), company)
     checkpoint.write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
     return result
 
 
 @contextmanager
-def _stopping_on_interrupt(runs: Sequence[Run]) -> Iterator[None]:
+def stopping_on_interrupt(runs: Sequence[Run]) -> Iterator[None]:
     """Let Ctrl-C stop the runs after the batch at hand; a second one stops them at once."""
 
     def ask(_signal: int, _frame: object) -> None:

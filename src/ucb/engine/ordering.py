@@ -17,6 +17,11 @@ def known_settings(order: Job) -> dict[str, Any]:
     return TRAINING_KINDS | net_options(order.net_name) | kinds_of(method_named(order.method).settings_type)
 
 
+def kind_of(order: Job) -> str:
+    """Return the name that recipes of such an order are kept under."""
+    return order.benchmark if order.blur is None else f"{order.benchmark}-blurred"
+
+
 def with_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = None) -> Job:
     """Return the job: what ``order`` says to learn, with the recipe's settings and over them ``values``.
 
@@ -26,8 +31,7 @@ def with_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = N
     if order.blur is not None and values.get("epochs", 1) != 1:
         raise ValueError("tasks that fade into each other pass by once: leave out --epochs")
     if recipe is None:
-        benchmark = order.benchmark if order.blur is None else f"{order.benchmark}-blurred"
-        recipe = recipe_for(benchmark, order.method)
+        recipe = recipe_for(kind_of(order), order.method)
     for_net = net_options(order.net_name)
     parts: dict[str, dict[str, Any]] = {"training": {}, "net_options": {}, "settings": {}}
     for name, value in values.items():

@@ -6,6 +6,8 @@ import math
 import platform
 import resource
 import sys
+from dataclasses import dataclass
+from itertools import count
 from statistics import mean
 from typing import Any
 
@@ -21,9 +23,35 @@ from ucb.engine.sigma import sigma_movement
 from ucb.methods import Method
 from ucb.methods.bayesian import BayesianMethod
 
+_runs_begun = count()
 
-def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
+
+@dataclass(frozen=True)
+class Company:
+    """Whom a run shares its process with: what time and memory it takes depends on them."""
+
+    beside: int | None = None
+    """How many other runs learn at the same time; None where that is not known."""
+    has_own_peak: bool = False
+    """Whether the most memory that is held, once the run is done, was held for this run."""
+
+
+def company_of(run: Run, beside: int, resumed: bool) -> Company:
+    """Return the company of a run that is about to learn, with ``beside`` others; from here on its memory counts.
+
+    A run that was ``resumed`` has learnt in an earlier process, of which nothing is known here.
+    """
+    on_gpu, is_first = run.device.type == "cuda", next(_runs_begun) == 0
+    if beside == 0 and on_gpu:
+        torch.cuda.reset_peak_memory_stats(run.device)
+    # A process's own peak cannot be put back, so that of the CPU is of use to the first run alone.
+    has_own_peak = beside == 0 and not resumed and (on_gpu or is_first)
+    return Company(None if resumed and on_gpu else beside, has_own_peak)
+
+
+def result_of(run: Run, config: dict[str, Any], company: Company | None = None) -> dict[str, Any]:
     """Return everything that was measured, with all it takes to repeat it."""
+    company = Company() if company is None else company
     matrix, stream = run.matrix, run.stream
     hidden = not stream.scenario.task_known
     last = run.judgements[-1]
@@ -56,7 +84,8 @@ def result_of(run: Run, config: dict[str, Any]) -> dict[str, Any]:
         "device": device_name(run.device),
         "seconds": run.at.seconds,
         "task_seconds": run.at.task_seconds,
-        "peak_memory_bytes": peak_memory(run.device),
+        "beside": company.beside,
+        "peak_memory_bytes": peak_memory(run.device) if company.has_own_peak else None,
     }
     return {key: _without_nan(value) for key, value in found.items()}
 

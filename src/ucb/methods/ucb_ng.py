@@ -24,6 +24,8 @@ class UCBNGSettings(BayesianSettings):
     beta: float = 1e-3
     power: float = chosen(1.0, among=(1.0, 2.0))
     pull: bool = False
+    uniform: bool = False
+    """The control: every weight of a tensor learns at the mean of the rates."""
 
 
 @method
@@ -41,7 +43,8 @@ class UCBNGMethod(BayesianMethod):
     def make_optimizer(self, groups: list[Group]) -> UCBNG:
         """Return the natural-gradient optimiser."""
         s = self.settings
-        return UCBNG(groups, 1, s.lr, temperature=s.temperature, beta=s.beta, power=s.power, pull=s.pull)
+        rates = {"temperature": s.temperature, "beta": s.beta, "power": s.power}
+        return UCBNG(groups, 1, s.lr, **rates, pull=s.pull, uniform=s.uniform)
 
     def begin_task(self, task: TaskInfo) -> None:
         """Tell the optimiser the task's size."""

@@ -28,8 +28,8 @@ class UCBNG(PerWeightOptimizer):
     Make it from ``param_groups(net)``. ``size`` is the task's number of training examples, ``temperature`` as in the
     ELBO but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts
     with) and ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
-    lr * min(1, sigma / prior_sigma)^power. ``pull`` adds the prior's own force, towards the means
-    that the task started with.
+    lr * min(1, sigma / prior_sigma)^power, or with ``uniform``, the control, the mean of these in its weight tensor.
+    ``pull`` adds the prior's own force, towards the means that the task started with.
 
     Without task boundaries, ``begin(size, batch)`` lets every step add its batch's share of the curvature to Lambda at
     once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()`` would give.
@@ -37,7 +37,7 @@ class UCBNG(PerWeightOptimizer):
     Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
     """
 
-    settings = ("temperature", "prior_sigma", "beta", "power", "pull")
+    settings = ("temperature", "prior_sigma", "beta", "power", "pull", "uniform")
 
     def __init__(
         self,
@@ -50,13 +50,14 @@ class UCBNG(PerWeightOptimizer):
         beta: float = 1e-3,
         power: float = 1.0,
         pull: bool = False,
+        uniform: bool = False,
     ) -> None:
         positive("lr", lr)
         self.temperature = positive("temperature", temperature)
         self.prior_sigma = None if prior_sigma is None else positive("prior_sigma", prior_sigma)
         if not 0 < beta < 1:
             raise ValueError(f"beta must be between 0 and 1, not {beta}")
-        self.beta, self.power, self.pull = beta, positive("power", power), pull
+        self.beta, self.power, self.pull, self.uniform = beta, positive("power", power), pull, uniform
         count("size, the number of training examples,", size)
         super().__init__(groups, {"lr": lr, "size": size, "batch": 0.0, "prior_sigma": None})
 
@@ -138,6 +139,8 @@ class UCBNG(PerWeightOptimizer):
         state = self.state[group["params"][0]]
         state["precision"].add_(state["curvature"].clamp_min(0), alpha=examples / self.temperature)
         scale = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
+        if self.uniform:
+            scale = scale.mean().expand_as(scale).clone()
         state["scale"] = state["scale"].copy_(scale) if "scale" in state else scale
 
     def begin(self, size: int, batch: float = 0.0) -> None:

@@ -6,6 +6,7 @@ import math
 from typing import Any
 
 from ucb.report.chart import BLUE, CELLS, ORANGE, PALE, Chart, Table, axis, places, plain, short_names, telling_apart
+from ucb.report.costs import neighbours
 
 Result = dict[str, Any]
 OLDER = "This result does not have it; runs of the present version do."
@@ -49,7 +50,7 @@ def matrix(result: Result) -> Chart:
     }
     note = "Each row is a moment, each column a task: read a column downwards to see a task being remembered, or not."
     if result.get("after_task_end"):
-        ended = ", ".join(f"{value:.2f}" for value in result["after_task_end"])
+        ended = ", ".join("-" if value is None else f"{value:.2f}" for value in result["after_task_end"])
         note += f" The diagonal is from before the method ended each task; right after, it was {ended}."
     table = Table(["after", *tasks], [[name, *row] for name, row in zip(tasks, full, strict=True)])
     return Chart("Accuracy after each task", note, [trace], layout, table, 110 + 44 * min(n, 8) + 24 * max(0, n - 8))
@@ -215,7 +216,7 @@ def calibration(result: Result) -> Chart:
             n * abs(right - said)
             for n, said, right in zip(curve["count"], curve["confidence"], curve["accuracy"], strict=True)
         )
-        rows.append([task, error / total, _at(result.get("nll"), i)])
+        rows.append([task, error / total if total else None, _at(result.get("nll"), i)])
     diagonal = {"type": "scatter", "mode": "lines", "name": "ideal", "x": [0, 1], "y": [0, 1], "hoverinfo": "skip"}
     traces.append(diagonal | {"line": {"color": "@text", "dash": "dot", "width": 1}})
     layout = {
@@ -240,7 +241,8 @@ def seconds(result: Result) -> Chart:
     layout = {"xaxis": axis("task", short_names(tasks)), "yaxis": axis("seconds", rangemode="tozero")}
     epochs = result.get("epochs") or [None] * len(tasks)
     rows = [list(row) for row in zip(tasks, spent, epochs, strict=True)]
-    note = f"Training and judging, on {result.get('device', 'a device that is not named')}."
+    words = ["Training and judging", f"on {result.get('device') or 'a device that is not named'}", neighbours(result)]
+    note = f"{', '.join(filter(None, words))}."
     return Chart(title, note, [trace], layout, Table(["task", "seconds", "epochs"], rows, 1))
 
 

@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
+from ucb.report import costs
 from ucb.report.chart import Chart, Table, axis, places, plain
+from ucb.report.groups import Group, groups_of
 
 Result = dict[str, Any]
-STREAM = ("benchmark", "tasks", "single_head", "apart", "task_told", "blur", "faces", "data")
-"""What decides which tasks are learnt, of a run's configuration."""
 MEGA = 1e6
-
-
-@dataclass(frozen=True)
-class Group:
-    """The runs of one configuration, and what to call them."""
-
-    label: str
-    runs: list[Result]
-
-    def values(self, name: str) -> list[float]:
-        """Return a figure of all runs that have it."""
-        return [run[name] for run in self.runs if run.get(name) is not None]
+HOVER_FITS = 40
+"""So many letters in a line that hovers over a chart fit a phone."""
 
 
 def sections_of(results: Sequence[Result]) -> list[tuple[str, list[Chart]]]:
@@ -38,24 +27,33 @@ def sections_of(results: Sequence[Result]) -> list[tuple[str, list[Chart]]]:
 
 def charts_of(groups: Sequence[Group]) -> list[Chart]:
     """Return the charts that compare groups of runs."""
+    runs = [run for group in groups for run in group.runs]
+    on_time, on_memory = costs.about_times(runs), costs.about_memory(runs)
     return [
         compared(groups, "acc", "ACC", "%; mean accuracy over all tasks at the end"),
         compared(groups, "bwt", "BWT", "points; mean change since each task was learnt, below zero is forgetting"),
-        compared(groups, "seconds", "Time", "seconds; training and judging", digits=0, bars=True),
-        compared(groups, "peak_memory_bytes", "Memory", "MB; the most that was held", 1 / MEGA, 0, bars=True),
+        compared(groups, "seconds", "Time", "seconds; training and judging", digits=0, bars=True, more=on_time),
+        compared(groups, costs.MEMORY, "Memory", "MB; the most that was held", 1 / MEGA, 0, bars=True, more=on_memory),
         compared(groups, "weights", "Weights", "millions; a Gaussian weight counts once", 1 / MEGA, bars=True),
         compared(groups, "stored_values", "Stored values", "millions; numbers kept between tasks", 1 / MEGA, bars=True),
     ]
 
 
 def compared(
-    groups: Sequence[Group], name: str, title: str, unit: str, factor: float = 1.0, digits: int = 2, bars: bool = False
+    groups: Sequence[Group],
+    name: str,
+    title: str,
+    unit: str,
+    factor: float = 1.0,
+    digits: int = 2,
+    bars: bool = False,
+    more: str = "",
 ) -> Chart:
-    """Return a figure of all groups: means, with standard deviations over seeds."""
+    """Return a figure of all groups: means, with standard deviations over seeds. ``more`` ends the note."""
     measured = [(group, [factor * value for value in group.values(name)]) for group in groups]
     rows = [(group, values) for group, values in measured if values]
     if not rows:
-        return Chart(title, "None of these runs has it.")
+        return Chart(title, f"None of these runs has it.{more}")
     short, _, meaning = unit.partition("; ")
     labels = [group.label for group, _ in rows]
     means = [mean(values) for _, values in rows]
@@ -66,7 +64,7 @@ def compared(
     if any(spread is not None for spread in spreads):
         trace["error_x"] = {"type": "data", "array": spreads, "color": "@text"}
     words = [said(middle, spread, digits) for middle, spread in zip(means, spreads, strict=True)]
-    trace["customdata"] = [[plain(label), word] for label, word in zip(labels, words, strict=True)]
+    trace["customdata"] = [[_lines(group.full), word] for (group, _), word in zip(rows, words, strict=True)]
     trace["hovertemplate"] = "%{customdata[0]}: %{customdata[1]}<extra></extra>"
     several = [(place, values) for place, (_, values) in enumerate(rows, 1) if len(values) > 1]
     single = [(value, place) for place, values in several for value in values]
@@ -85,17 +83,24 @@ def compared(
         "showlegend": False,
     }
     heads = ["method", "mean", "standard deviation", "seeds"]
-    seeds = [", ".join(str(run["seed"]) for run in group.runs) for group, _ in rows]
-    table = Table(heads, [list(row) for row in zip(labels, means, spreads, seeds, strict=True)], digits)
+    seeds = [", ".join(str(run["seed"]) for run in group.runs if run.get(name) is not None) for group, _ in rows]
+    full = [group.full for group, _ in rows]
+    table = Table(heads, [list(row) for row in zip(full, means, spreads, seeds, strict=True)], digits)
     note = f"{meaning[0].upper()}{meaning[1:]}."
     if single:
         note += f" Whiskers are one standard deviation over seeds{'' if bars else ', circles single seeds'}."
+    note += more
     return Chart(title, note, [trace, each] if single and not bars else [trace], layout, table, 80 + 24 * len(labels))
 
 
 def said(middle: float, spread: float | None, digits: int) -> str:
     """Return a mean and its spread in words."""
     return f"{middle:.{digits}f}" if spread is None else f"{middle:.{digits}f} ± {spread:.{digits}f}"
+
+
+def _lines(label: str) -> str:
+    """Return a label in lines that fit a phone."""
+    return "<br>".join(map(plain, textwrap.wrap(label, HOVER_FITS, break_on_hyphens=False)))
 
 
 def stream_name(result: Result) -> str:
@@ -106,35 +111,3 @@ def stream_name(result: Result) -> str:
     words += [word for name, word in said.items() if config.get(name)]
     words += [f"{name} {config[name]}" for name in ("blur", "faces") if config.get(name) is not None]
     return ", ".join([*words, *(config.get("data") or [])])
-
-
-def groups_of(results: Sequence[Result]) -> list[Group]:
-    """Put together what differs in the seed only; where a method has several configurations, its label says which.
-
-    The best stands first, in every chart: so a method is found at one height.
-    """
-    by_settings: dict[str, list[Result]] = {}
-    for result in results:
-        by_settings.setdefault(json.dumps(_flat(result), sort_keys=True), []).append(result)
-    groups = list(by_settings.values())
-    found = [Group(_label(runs[0], [other[0] for other in groups]), runs) for runs in groups]
-    return sorted(found, key=lambda group: -mean(group.values("acc") or [0.0]))
-
-
-def _label(result: Result, all_of_them: Sequence[Result]) -> str:
-    own = _flat(result)
-    others = [_flat(other) for other in all_of_them if other["method"] == result["method"]]
-    names = sorted({name for other in others for name in {*own, *other} if own.get(name) != other.get(name)})
-    differing = ", ".join(f"{name}={own[name]}" if name in own else f"{name} as it is" for name in names)
-    return f"{result['method']} ({differing})" if differing else str(result["method"])
-
-
-def _flat(result: Result) -> dict[str, Any]:
-    """Return the method's configuration as one list of names and values, without the seed."""
-    flat: dict[str, Any] = {"method": result["method"]}
-    for name, value in result["config"].items():
-        if isinstance(value, dict):
-            flat |= value
-        elif name not in ("seed", *STREAM) and value is not None:
-            flat[name] = value
-    return flat

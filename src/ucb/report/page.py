@@ -12,7 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ucb.report import charts, comparison
+from ucb.report import charts, comparison, costs
 from ucb.report.chart import Chart, Table
 from ucb.report.command import command_of
 from ucb.report.reading import Found
@@ -26,7 +26,7 @@ FIGURES = {
     "learning_acc": "ACC when learnt (%)",
 }
 NEXT_LINE = " \\\n    "
-COSTS = {"weights": "weights", "stored_values": "values kept between tasks", "peak_memory_bytes": "peak memory (bytes)"}
+COSTS = {"weights": "weights", "stored_values": "values kept between tasks"}
 
 
 def can_draw() -> bool:
@@ -71,14 +71,15 @@ def _name(result: dict[str, Any]) -> str:
 def _views(found: Sequence[Found], drawn: list[dict[str, Any]]) -> list[tuple[str, str, str]]:
     """Return id, name and HTML of all that the menu offers; each chart goes to ``drawn`` and is named by its place."""
     views = []
-    sections = comparison.sections_of([each.result for each in found])
+    results = costs.told_apart([each.result for each in found])
+    sections = comparison.sections_of(results)
     if sections:
         body = "".join(f"<h2>{escape(name)}</h2>{_figures(all_, drawn)}" for name, all_ in sections)
         views.append(("comparison", "Comparison of all runs", body))
-    names = [_name(each.result) for each in found]
-    for number, (each, name) in enumerate(zip(found, names, strict=True)):
+    names = [_name(result) for result in results]
+    for number, (each, result, name) in enumerate(zip(found, results, names, strict=True)):
         name = name if names.count(name) == 1 else f"{name} ({each.path})"
-        views.append((f"run-{number}", name, _run(each.result, name, drawn)))
+        views.append((f"run-{number}", name, _run(result, name, drawn)))
     return views
 
 
@@ -91,12 +92,12 @@ def _run(result: dict[str, Any], name: str, drawn: list[dict[str, Any]]) -> str:
     )
     cards = "".join(_figure(chart, drawn) for chart in charts.charts_of(result))
     tasks = "".join(f"<li>{escape(task)}</li>" for task in result["tasks"])
-    costs = [[label, f"{result[key]:,}"] for key, label in COSTS.items() if result.get(key) is not None]
-    costs += [["seconds", f"{result['seconds']:,.1f}"]] if result.get("seconds") is not None else []
+    cost = [[label, f"{result[key]:,}"] for key, label in COSTS.items() if result.get(key) is not None]
+    cost += costs.rows_of(result)
     return (
         f'<h2>{escape(name)}</h2><dl class="tiles">{tiles}</dl>'
         f"<details><summary>{len(result['tasks'])} tasks</summary><ol>{tasks}</ol></details>"
-        f'<div class="grid">{cards}<section class="card"><h3>Cost</h3>{_table(Table([], costs))}</section>'
+        f'<div class="grid">{cards}<section class="card"><h3>Cost</h3>{_table(Table([], cost))}</section>'
         f'<section class="card"><h3>Configuration</h3>{_table(Table([], _configuration(result)))}</section>'
         f'<section class="card"><h3>The command that repeats it</h3>'
         f"<pre><code>{escape(command_of(result['config'], NEXT_LINE))}</code></pre></section></div>"
@@ -110,7 +111,7 @@ def _configuration(result: dict[str, Any]) -> list[list[Any]]:
         flat |= value if isinstance(value, dict) else {name: value}
     rows = [[name, _word(value)] for name, value in flat.items() if name != "device" and value not in (None, [], False)]
     rows += [["device", result["device"]]] if result.get("device") else []
-    return rows + [[f"version of {name}", value] for name, value in result.get("versions", {}).items()]
+    return rows + [[f"version of {name}", value] for name, value in (result.get("versions") or {}).items()]
 
 
 def _word(value: Any) -> str:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from ucb.report.fields import is_figure, what_is_wrong
 
 RESULT, CONFIG = "result.json", "config.json"
 NEEDED = {"benchmark": str, "method": str, "seed": int, "tasks": list, "accuracy_matrix": list, "config": dict}
@@ -21,27 +23,44 @@ class Found:
     result: dict[str, Any]
 
 
-def results_at(places: Iterable[Path]) -> list[Found]:
-    """Return the results at all places, each file once, in the order of the places."""
+def results_at(places: Iterable[Path], left_out: Callable[[Path], object] = lambda _: None) -> list[Found]:
+    """Return the results at all places, each file once, in the order of the places.
+
+    Folders without a result, such as those of runs that are not done, go to ``left_out``, unless there is nothing else.
+    """
     found: dict[Path, Found] = {}
+    without: dict[Path, str] = {}
     for place in places:
-        for each in _at(place):
+        for each in _at(place, without):
             found.setdefault(each.path.resolve(), each)
+    if not found:
+        first, *others = without.values() or ["no place is named"]
+        raise ValueError(f"{first}; so it is at {len(others)} more" if others else first)
+    for place in without:
+        left_out(place)
     return list(found.values())
 
 
-def _at(place: Path) -> list[Found]:
+def _at(place: Path, without: dict[Path, str]) -> list[Found]:
+    """Return the results at a place; ``without`` gets a sentence about each folder that has none."""
     if not place.exists():
         raise FileNotFoundError(f"{place} is not there: name result files, run folders, or folders that hold some")
     if place.is_file():
         return [_checked(place, _read(place))]
     if (place / RESULT).is_file():
-        return _at(place / RESULT)
+        return _at(place / RESULT, without)
     if (place / CONFIG).is_file():
-        raise ValueError(f"the run in {place} is not done: there is no {RESULT} in it yet")
-    found = [_checked(path, value) for path in sorted(place.rglob("*.json")) if _is_result(path, value := _read(path))]
-    if not found:
-        raise ValueError(f"{place} holds no result of a run")
+        without[place] = f"the run in {place} is not done: there is no {RESULT} in it yet"
+        return []
+    found, before = [], len(without)
+    for path in sorted(place.rglob("*.json")):
+        value = _read(path)
+        if _is_result(path, value):
+            found.append(_checked(path, value))
+        elif path.name == CONFIG and not (path.parent / RESULT).is_file():
+            _at(path.parent, without)
+    if not found and len(without) == before:
+        without[place] = f"{place} holds no result of a run"
     return found
 
 
@@ -66,6 +85,8 @@ def _checked(path: Path, value: Any) -> Found:
             raise ValueError(f"{path} is no result of a run: {name} is missing, or no {kind.__name__}")
     if not _is_triangle(value["accuracy_matrix"], len(value["tasks"])):
         raise ValueError(f"{path} is no result of a run: accuracy_matrix has no row for each of its tasks")
+    if wrong := what_is_wrong(value):
+        raise ValueError(f"{path} cannot be drawn: {wrong}")
     return Found(path, value)
 
 
@@ -73,5 +94,5 @@ def _is_triangle(matrix: list[Any], tasks: int) -> bool:
     """Whether there is a row after each task, and each is longer than the one before by a figure."""
     if len(matrix) != tasks or not tasks or not all(isinstance(row, list) for row in matrix):
         return False
-    figures = all(value is None or isinstance(value, int | float) for row in matrix for value in row)
+    figures = all(value is None or is_figure(value) for row in matrix for value in row)
     return figures and len(matrix[0]) == 1 and all(len(after) == len(before) + 1 for before, after in pairwise(matrix))

@@ -1,33 +1,52 @@
-"""Ours beside the paper's: mean and spread over seeds, the difference, and whether the paper's figure is matched."""
+"""Ours beside the paper's: mean and spread over seeds, the difference, the verdict, and what must be known of it."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
 from ucb import paper
-from ucb.reproduce.definitions import Row, Table, home_of
-from ucb.reproduce.jobs import ROOM, completed
+from ucb.reproduce.definitions import QUOTED, Row, Table, home_of
+from ucb.reproduce.jobs import differences, has_recipe, job_of
+from ucb.reproduce.result_files import DamagedResultError, results_of
+from ucb.reproduce.verdicts import (
+    ABOVE,
+    BELOW,
+    CANNOT,
+    LEAST,
+    MOST,
+    NOT_MEASURED,
+    RULE,
+    WITHIN,
+    WITHOUT_SPREAD,
+    Measure,
+    allowed,
+    judged,
+)
 
-WITHOUT_SPREAD = 1.0
-"""Points that ACC may be below the paper's where no spread is known."""
-MATCHED, NOT_MATCHED, NOT_MEASURED, CANNOT = "matched", "not matched", "not measured", "cannot be run"
-
-
-@dataclass(frozen=True)
-class Measure:
-    """A figure with its spread, if one is known."""
-
-    value: float
-    spread: float | None = None
-    digits: int = 2
-    """Decimals that are known of the value."""
+__all__ = [
+    "ABOVE",
+    "BELOW",
+    "CANNOT",
+    "LEAST",
+    "MOST",
+    "NOT_MEASURED",
+    "NO_RECIPE",
+    "RULE",
+    "WITHIN",
+    "WITHOUT_SPREAD",
+    "Line",
+    "Measure",
+    "allowed",
+    "compared",
+    "judged",
+    "results_of",
+]
+NO_RECIPE = "no recipe: the method's defaults"
 
 
 @dataclass(frozen=True)
@@ -43,10 +62,12 @@ class Line:
     paper_acc: Measure | None
     paper_bwt: Measure | None
     verdict: str
-    """Empty for a row that only we have."""
+    """Empty for a row that only we have, and for one whose seeds had different settings."""
     weights: int | None = None
     stored_values: int | None = None
     notes: tuple[str, ...] = ()
+    other_settings: bool = False
+    """Whether some of its runs had other settings than they would have now."""
 
     @property
     def difference(self) -> float | None:
@@ -57,13 +78,19 @@ class Line:
 def compared(table: Table, results: Path = Path("results")) -> list[Line]:
     """Return the lines of a table; of rows that stand for one row of the paper together, the better."""
     lines: dict[str, list[Line]] = {}
+    damaged = []
     for row in table.rows:
-        lines.setdefault(row.better_of or row.name, []).append(_line(table, row, results))
+        try:
+            lines.setdefault(row.better_of or row.name, []).append(_line(table, row, results))
+        except DamagedResultError as error:
+            damaged += str(error).splitlines()
+    if damaged:  # all at once: nobody should mend them one after the other
+        raise DamagedResultError("\n".join(dict.fromkeys(damaged)))
     return [better(group) for group in lines.values()]
 
 
 def better(lines: Sequence[Line]) -> Line:
-    """Return the line with the highest ACC; it says which others there are."""
+    """Return the line with the highest ACC; it says that test data chose it, and which others there are."""
     if len(lines) == 1:
         return lines[0]
     best = max(lines, key=lambda line: -math.inf if line.acc is None else line.acc.value)
@@ -72,19 +99,7 @@ def better(lines: Sequence[Line]) -> Line:
         for line in lines
         if line is not best
     ]
-    return Line(**{**vars(best), "notes": (*best.notes, f"the better of {len(lines)}: {', '.join(others)}")})
-
-
-def results_of(table: Table, row: Row, results: Path) -> list[dict[str, Any]]:
-    """Return a row's results, in the order of their seeds."""
-    home, kept = home_of(table, row)
-    pattern = re.compile(re.escape(kept.name) + r"-seed(\d+)\.json")
-    folder = results / ROOM / home.id
-    found = {}
-    for path in folder.glob(f"{kept.name}-seed*.json") if folder.is_dir() else ():
-        if match := pattern.fullmatch(path.name):
-            found[int(match[1])] = json.loads(path.read_text())
-    return [found[seed] for seed in sorted(found)]
+    return replace(best, notes=(*best.notes, f"the better of {len(lines)} by test ACC: {', '.join(others)}"))
 
 
 def _line(table: Table, row: Row, results: Path) -> Line:
@@ -98,26 +113,55 @@ def _line(table: Table, row: Row, results: Path) -> Line:
         paper_acc, said_acc = papers(table, row, row.paper.acc)
         paper_bwt, said_bwt = papers(table, row, row.paper.bwt)
         notes += said_acc + said_bwt
+    kept = home_of(table, row)[1]
+    groups = by_difference(kept, found)
     verdict = ""
     if row.obstacle:
         verdict, notes = CANNOT, [*notes, row.obstacle]
     elif acc is None:
         verdict = NOT_MEASURED
-    elif paper_acc is not None:
-        verdict = MATCHED if is_matched(acc, paper_acc) else NOT_MATCHED
-        if verdict == NOT_MATCHED and row.note:
-            notes.append(row.note)
-    if len({_plain(result["config"]) for result in found}) > 1:
-        notes.append("the seeds were run with different settings")
-    seeds = tuple(result["seed"] for result in found)
-    size = {name: found[0].get(name) if found else None for name in ("weights", "stored_values")}
-    return Line(row.name, title, row.method, seeds, acc, bwt, paper_acc, paper_bwt, verdict, notes=tuple(notes), **size)
+    elif paper_acc is not None and len(groups) == 1:
+        verdict = judged(acc, paper_acc)
+        notes += [row.note] if verdict == BELOW and row.note else []
+        notes += [QUOTED] if verdict != WITHIN and row.quoted else []
+    return Line(
+        row.name,
+        title,
+        row.method,
+        tuple(result["seed"] for result in found),
+        acc,
+        bwt,
+        paper_acc,
+        paper_bwt,
+        verdict,
+        weights=found[0].get("weights") if found else None,
+        stored_values=found[0].get("stored_values") if found else None,
+        notes=(*notes, *about_settings(kept, groups)),
+        other_settings=any(len(differs) > 0 for differs in groups),
+    )
 
 
-def _plain(config: dict[str, Any]) -> str:
-    """Return what the seeds of one row must agree in."""
-    known = completed(config)
-    return json.dumps({name: known[name] for name in known if name not in ("seed", "device")}, sort_keys=True)
+def by_difference(row: Row, found: Sequence[dict[str, Any]]) -> dict[tuple[str, ...], list[int]]:
+    """Return the seeds whose runs differ from what would be run now in the same settings; without any is the key ()."""
+    groups: dict[tuple[str, ...], list[int]] = {}
+    for result in found if row.method is not None else ():
+        differs = differences(result["config"], job_of(row, result["seed"]))
+        groups.setdefault(tuple(differs), []).append(result["seed"])
+    return groups
+
+
+def about_settings(row: Row, groups: dict[tuple[str, ...], list[int]]) -> list[str]:
+    """Say which runs had other settings than now, whether all had the same, and whether anybody chose them."""
+    mixed = len(groups) > 1
+    notes = ["the seeds were run with different settings: no verdict"] if mixed else []
+    for differs, seeds in groups.items():
+        if differs:
+            whose = f"the runs of seed {', '.join(map(str, seeds))}" if mixed else "its runs"
+            notes.append(f"{whose} had other settings than now: {'; '.join(differs)}")
+        elif not has_recipe(row):
+            but = ", ".join(f"{name} {value}" for name, value in row.settings.items())
+            notes.append(f"{NO_RECIPE}, but {but}" if but else NO_RECIPE)
+    return notes
 
 
 def over_seeds(results: Sequence[dict[str, Any]], name: str) -> Measure | None:
@@ -143,10 +187,3 @@ def papers(table: Table, row: Row, column: str) -> tuple[Measure | None, list[st
         if cell.value != first.value
     ]
     return Measure(first.value, agreeing[0] if agreeing else None, paper.table(first.table).digits(column)), notes
-
-
-def is_matched(ours: Measure, theirs: Measure) -> bool:
-    """Whether ACC is at most twice the combined spread below the paper's, or a point where no spread is known."""
-    spreads = [each.spread for each in (ours, theirs) if each.spread is not None]
-    allowed = 2 * math.hypot(*spreads) if spreads else WITHOUT_SPREAD
-    return ours.value - theirs.value >= -allowed - 0.5 * 10.0**-theirs.digits  # the paper's figures are rounded

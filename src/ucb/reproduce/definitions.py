@@ -22,6 +22,9 @@ class PaperRow:
     bwt: str = "BWT"
 
 
+QUOTED = "the paper quotes this figure from another work, with another net and training"
+
+
 @dataclass(frozen=True)
 class Row:
     """One row of ours. What is None or empty is the method's, the recipe's or the benchmark's own choice."""
@@ -51,7 +54,9 @@ class Row:
     same_as: str = ""
     """TABLE/ROW whose runs serve this row too."""
     note: str = ""
-    """Why it may not match, where that is known."""
+    """Why the paper's figure may not be reached, where that is known."""
+    quoted: bool = False
+    """Whether the paper has its figure from another work."""
     obstacle: str = ""
 
     @property

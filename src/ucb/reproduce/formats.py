@@ -6,23 +6,26 @@ import csv
 import dataclasses
 import io
 import json
+import re
 from collections.abc import Callable, Sequence
 
-from ucb.reproduce.compare import Line, Measure
+from ucb.reproduce.compare import ABOVE, BELOW, RULE, WITHIN, Line, Measure
 from ucb.reproduce.definitions import Table
 
 HEADS = ("the paper's row", "ours", "seeds", "ACC", "BWT", "paper ACC", "paper BWT", "difference", "")
 
 
 def text(table: Table, lines: Sequence[Line]) -> str:
-    """Return plain aligned columns, with notes below."""
+    """Return plain aligned columns; below them what the verdicts mean, and the notes."""
     rows, notes = _cells(lines)
     widths = [max(len(row[place]) for row in [HEADS, *rows]) for place in range(len(HEADS))]
     aligned = [
         "  ".join(_aligned(cell, width, place) for place, (cell, width) in enumerate(zip(row, widths, strict=True)))
         for row in [HEADS, ["-" * width for width in widths], *rows]
     ]
-    return "\n".join([f"{table.id}: {table.about}", "", *(line.rstrip() for line in aligned), *_below(notes)]) + "\n"
+    rule = ["", RULE] if any(line.verdict in (WITHIN, ABOVE, BELOW) for line in lines) else []
+    body = [f"{table.id}: {table.about}", "", *(line.rstrip() for line in aligned), *rule, *_below(notes)]
+    return "\n".join(body) + "\n"
 
 
 def markdown(table: Table, lines: Sequence[Line]) -> str:
@@ -34,13 +37,14 @@ def markdown(table: Table, lines: Sequence[Line]) -> str:
 
 
 def latex(table: Table, lines: Sequence[Line]) -> str:
-    """Return a tabular, with notes as comments."""
+    """Return a tabular, with notes in small print below."""
     rows, notes = _cells(lines)
     heads = [*HEADS[:-1], "verdict"]
     body = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in rows]
     return (
         "\n".join(
             [
+                r"% This table needs \usepackage{booktabs}.",
                 r"\begin{tabular}{llr" + "r" * 5 + "l}",
                 r"\toprule",
                 " & ".join(_for_latex(head) for head in heads) + r" \\",
@@ -48,7 +52,8 @@ def latex(table: Table, lines: Sequence[Line]) -> str:
                 *body,
                 r"\bottomrule",
                 r"\end{tabular}",
-                *(f"% ({number}) {note}" for number, note in enumerate(notes, 1)),
+                *([r"\par\smallskip"] if notes else []),
+                *(_small(f"({number}) {note}") for number, note in enumerate(notes, 1)),
             ]
         )
         + "\n"
@@ -132,7 +137,29 @@ def _bars(cells: Sequence[str]) -> str:
     return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
 
 
+def _small(note: str) -> str:
+    return rf"{{\footnotesize\noindent {_for_latex(note)}\par}}"
+
+
+IN_MATHS = {
+    "|mu|/sigma": r"$|\mu|/\sigma$",
+    "1/sigma": r"$1/\sigma$",
+    "|mu|": r"$|\mu|$",
+    " +- ": r" $\pm$ ",
+}
+ESCAPED = {each: f"\\{each}" for each in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+}
+TO_LATEX = IN_MATHS | ESCAPED
+SPECIAL = re.compile("|".join(map(re.escape, TO_LATEX)))
+"""Longer words stand first: of two that fit, the first is taken."""
+
+
 def _for_latex(cell: str) -> str:
-    for word, meaning in {"|mu|/sigma": r"$|\mu|/\sigma$", "1/sigma": r"$1/\sigma$", " +- ": r" $\pm$ "}.items():
-        cell = cell.replace(word, meaning)
-    return cell.replace("%", r"\%").replace("_", r"\_")
+    return SPECIAL.sub(lambda found: TO_LATEX[found[0]], cell)

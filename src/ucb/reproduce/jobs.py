@@ -45,6 +45,11 @@ def recipe_of(row: Row) -> Recipe:
     return recipe_for(row.benchmark, row.method) if own == Recipe() else own
 
 
+def has_recipe(row: Row) -> bool:
+    """Whether settings were chosen for a row; otherwise it runs with the method's defaults."""
+    return recipe_of(row) != Recipe()
+
+
 def result_file(results: Path, table: str, row: str, seed: int) -> Path:
     """Return where a row's result is kept."""
     return results / ROOM / table / f"{row}-seed{seed}.json"

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 from ucb.bayes.checks import nearest
 from ucb.engine import Job
-from ucb.engine.job import CONFIG, RESULT, job_in
 from ucb.reproduce.definitions import Row, Table, home_of
-from ucb.reproduce.jobs import differences, job_of, result_file, run_folder
-
-State = Literal["measured", "run, not kept", "cut", "missing", "other settings"]
+from ucb.reproduce.found import State, found_of
+from ucb.reproduce.jobs import has_recipe, job_of, result_file, run_folder
 
 
 @dataclass(frozen=True)
@@ -28,8 +23,12 @@ class Planned:
     folder: Path
     result: Path
     state: State
-    differs: tuple[str, ...] = ()
-    """With ``other settings``: in what an earlier run is not what would be run now."""
+    why: tuple[str, ...] = ()
+    """With ``other settings``: in what an earlier run is not what would be run now. With ``damaged``: what is wrong."""
+    remove: tuple[Path, ...] = ()
+    """What stands in the way of running it."""
+    has_recipe: bool = True
+    """Whether its settings were chosen; otherwise they are the method's defaults."""
 
     @property
     def name(self) -> str:
@@ -61,8 +60,9 @@ def plan(
             job = job_of(kept, seed, device)
             folder = run_folder(runs, home.id, kept.name, seed)
             result = result_file(results, home.id, kept.name, seed)
-            state, differs = state_of(job, folder, result)
-            found.setdefault(result, Planned(home.id, kept.name, job, folder, result, state, tuple(differs)))
+            there = found_of(job, folder, result)
+            places = (folder, result, there.state, there.why, there.remove)
+            found.setdefault(result, Planned(home.id, kept.name, job, *places, has_recipe(kept)))
     return list(found.values())
 
 
@@ -74,17 +74,3 @@ def chosen(table: Table, only: Iterable[str]) -> list[Row]:
         if name not in known:
             raise ValueError(f"the table {table.id} has no row or method {name!r}: {nearest(name, sorted(known))}")
     return [row for row in table.rows if not names or row.method in names or row.name in names]
-
-
-def state_of(job: Job, folder: Path, result: Path) -> tuple[State, list[str]]:
-    """Return how far a run is, and in what an earlier one differs from it."""
-    state: State
-    if result.is_file():
-        state, old = "measured", json.loads(result.read_text())["config"]
-    elif (folder / CONFIG).is_file():
-        state = "run, not kept" if (folder / RESULT).is_file() else "cut"
-        old = dataclasses.asdict(job_in(folder))
-    else:
-        return "missing", []
-    differs = differences(old, job)
-    return ("other settings" if differs else state), differs

@@ -19,6 +19,13 @@ TWO_TASKS = (
     "the lowest, the one whose first task rose least"
 )
 ALL_TASKS = "lowest mean NLL of all tasks after the last one was learnt"
+CUT = "cut after the first task: others began better"
+"""Why settings that Optuna gave up early have no score."""
+
+
+def was_cut(found: Found) -> bool:
+    """Whether settings were given up early: how good they are is not known."""
+    return found.get("failed") == CUT
 
 
 def judged(run: Run, settings: dict[str, Any], tasks: int | None) -> Found:

@@ -4,43 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ucb.engine.checkpoint import write_atomically
-from ucb.tuning.choice import ALL_TASKS, TWO_TASKS, Found, choose
+from ucb.tuning.choice import Found, choose, was_cut
+from ucb.tuning.kept import read, trials_in
+from ucb.tuning.searched import Search
 from ucb.tuning.space import Grid, Point
 
-
-@dataclass(frozen=True)
-class Search:
-    """What is searched: the benchmark, and how every trial learns it."""
-
-    benchmark: str
-    method: str
-    epochs: int = 6
-    device: str = "cpu"
-    blur: float | None = None
-    all_tasks: bool = False
-    seed: int = 0
-    single_head: bool = False
-    net: str | None = None
-    net_options: dict[str, Any] = field(default_factory=dict)
-    name: str | None = None
-    """Under which recipes and trials are kept; None is the benchmark's name."""
-    apart: bool = False
-    task_told: bool = False
-
-    @property
-    def kind(self) -> str:
-        """The folder of recipes and trials."""
-        return self.name or (self.benchmark if self.blur is None else f"{self.benchmark}-blurred")
-
-    @property
-    def rule(self) -> str:
-        """How the settings are chosen."""
-        return ALL_TASKS if self.all_tasks else TWO_TASKS
+CONTROL, CONTROLS_SETTINGS = "uniform-lr", "UCB's own settings"
 
 
 class Record:
@@ -50,49 +23,57 @@ class Record:
         self.search = search
         which = f"{search.kind}-all-tasks" if search.all_tasks else search.kind
         self.path = results / "tuning" / which / f"{search.method}.json"
-        self.trials: list[Found] = []
-        if self.path.is_file():
-            kept = json.loads(self.path.read_text())
-            self.trials = kept["trials"] if self._is_of_this(kept) else []
-
-    def _is_of_this(self, kept: dict[str, Any]) -> bool:
-        """Whether a file's trials learnt as ours do; on which device does not matter."""
-        mine = dataclasses.asdict(self.search)
-        # What a file does not name was not known then; of the last two there was one choice.
-        known = mine | {"apart": False, "task_told": False} | kept
-        keys = ("epochs", "blur", "seed", "single_head", "net", "net_options", "apart", "task_told")
-        return all(known[key] == mine[key] for key in keys)
+        self.trials = trials_in(self.path, search)
 
     def find(self, point: Point) -> Found | None:
         """Return what was found of some settings, if they have been tried."""
         return next((trial for trial in self.trials if trial["settings"] == point), None)
 
+    def lacks(self, point: Point) -> bool:
+        """Whether some settings have yet to be judged: they have not been tried, or were cut."""
+        found = self.find(point)
+        return found is None or was_cut(found)
+
     def add(self, found: Found) -> None:
-        """Add a trial, at once also in the file."""
-        self.trials.append(found)
+        """Add a trial, at once also in the file; it replaces one of the same settings that was cut."""
+        trials = [trial for trial in self.trials if trial["settings"] != found["settings"]] + [found]
         head = {**dataclasses.asdict(self.search), "rule": self.search.rule}
-        _write(self.path, {**head, "trials": self.trials})
+        _write(self.path, {**head, "trials": trials})
+        self.trials = trials
 
     def recipe(self, grid: Grid, points: list[Point], epochs: int) -> dict[str, Any]:
-        """Return the recipe: the chosen settings, and how they were found."""
-        found = [trial for point in points if (trial := self.find(point)) is not None]
+        """Return the recipe: the chosen settings, and how they were found.
+
+        ``grid`` holds the values that occur in the points; the points may be fewer than its product. They are what is
+        chosen from; ``tried`` in the recipe counts every trial of the record, also those of other points before.
+        """
+        found = [trial for point in points if (trial := self.find(point)) is not None and not was_cut(trial)]
         best = choose(found, self.search.all_tasks)
-        which = "all tasks" if self.search.all_tasks else "the first two tasks"
-        how = f"chosen of {len(found)} on held-out data of {which}, seed {self.search.seed}: NLL {best['score']:.4f}, "
-        how += f"ACC {best['acc']:.2f}"
+        which, score = ("all tasks", "NLL") if self.search.all_tasks else ("the first two tasks", "projected NLL")
+        how = f"chosen of {len(found)} on held-out data of {which}, seed {self.search.seed}: "
+        how += f"{score} {best['score']:.4f}, ACC {best['acc']:.2f}"
         if epochs != self.search.epochs:
             how += f", {self.search.epochs} epochs a task"
-        return {"training": {"epochs": epochs}, "settings": best["settings"], "found": how, "grid": grid}
+        values = {"training": {"epochs": epochs}, "settings": best["settings"], "found": how, "grid": grid}
+        return values | {"tried": len(self.trials)}
 
     def write_recipes(self, recipe: dict[str, Any], folder: Path) -> list[Path]:
-        """Write a method's recipe and, for UCB, its control's; return the files."""
+        """Write a method's recipe and, for UCB, its control's, unless that was searched itself; return the files."""
         written = {self.search.method: recipe}
-        if self.search.method == "ucb":
-            control = {"found": "UCB's own settings, so that nothing but the uncertainty differs", "grid": {}}
-            written["uniform-lr"] = recipe | control
+        if self.search.method == "ucb" and self.searched_control(folder) is None:
+            same = {name: recipe[name] for name in ("training", "settings")}
+            why = f"{CONTROLS_SETTINGS}, so that nothing but the uncertainty differs"
+            written[CONTROL] = same | {"found": why, "grid": {}}
         for method, values in written.items():
             _write(folder / self.search.kind / f"{method}.json", values)
         return [folder / self.search.kind / f"{method}.json" for method in written]
+
+    def searched_control(self, folder: Path) -> Path | None:
+        """Return the recipe of UCB's control, where it comes from a search of its own."""
+        path = folder / self.search.kind / f"{CONTROL}.json"
+        if self.search.method != "ucb" or not path.is_file():
+            return None
+        return None if str(read(path).get("found")).startswith(CONTROLS_SETTINGS) else path
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

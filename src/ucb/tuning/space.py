@@ -30,10 +30,17 @@ def grid_of(method: str, *, prior: bool = False, instead: Mapping[str, Sequence[
         words = [typed({name: value}, known, f"{method} has no setting")[name] for value in values]
         if not words:
             raise ValueError(f"{name} needs values to try")
-        grid[name] = tuple(words)
+        grid[name] = tuple(dict.fromkeys(words))
     return grid
 
 
 def points_of(grid: Grid) -> list[Point]:
     """Return every point of a grid."""
     return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def refuse_points(method: str, points: Sequence[Point]) -> None:
+    """Refuse settings that the method does not allow."""
+    settings = method_named(method).settings_type
+    for point in points:
+        settings(**point)

@@ -7,12 +7,13 @@ from collections.abc import Sequence
 
 import torch
 
-from ucb.engine import DivergedError, Job, Observer, Run
+from ucb.engine import DivergedError, InterruptedRunError, Job, Observer, Run
+from ucb.engine.job import stopping_on_interrupt
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.stream import Stream
 from ucb.stream.benchmarks import find
 from ucb.tuning.choice import Found, judged
-from ucb.tuning.record import Search
+from ucb.tuning.searched import Search
 from ucb.tuning.space import Point
 
 TASKS = 2
@@ -60,7 +61,11 @@ def try_together(search: Search, points: Sequence[Point]) -> list[Found]:
         # Each is built just before it runs: some nets draw from PyTorch's own generator.
         return [tried(search, run_of(search, point), point) for point in points]
     runs = {first: points[0]} | {run_of(search, point): point for point in points[1:]}
-    return each_side_by_side(list(runs), lambda run: tried(search, run, runs[run]))
+    with stopping_on_interrupt(list(runs)):  # a thread goes on after Ctrl-C until it is asked to stop
+        found = each_side_by_side(list(runs), lambda run: tried(search, run, runs[run]))
+    if first.stopping:
+        raise InterruptedRunError("stopped after the last batch of the trials at hand")
+    return found
 
 
 def try_alone(search: Search, threads: int, point: Point) -> Found:

@@ -6,29 +6,37 @@ import itertools
 from collections.abc import Sequence
 from typing import Any
 
-from ucb.engine.job import method_named
-from ucb.tuning.choice import choose
+from ucb.tuning.choice import Found, choose
 from ucb.tuning.record import Record
 from ucb.tuning.search import Heard, by_grid
-from ucb.tuning.space import Grid, Point
+from ucb.tuning.space import Grid, Point, refuse_points
 
 
 def widened(record: Record, points: Sequence[Point], rounds: int, jobs: int, heard: Heard) -> list[Point]:
     """Try points beyond those that have been tried, at most ``rounds`` times; return all.
 
-    Each time the best point's settings that are the smallest or the largest tried go one step further, alone and
-    together. It ends early when the best lies inside, or nothing beyond is allowed.
+    Each time those settings of the point with the lowest score that are the smallest or the largest tried go one step
+    further, alone and together. It ends early when that point lies inside, nothing beyond is allowed, or a round found
+    no lower score. The score alone leads, also where the rule takes the least forgetting near the lowest: that would
+    lead to ever smaller rates, away from what is best.
     """
     tried = list(points)
+    best = lowest(record, tried)
     for _ in range(rounds):
-        found = [trial for point in tried if (trial := record.find(point)) is not None]
-        best: Point = choose(found, record.search.all_tasks)["settings"]
-        new = [point for point in beyond(tried, best) if is_allowed(record.search.method, point)]
+        new = [point for point in beyond(tried, best["settings"]) if is_allowed(record.search.method, point)]
         if not new:
             break
         by_grid(record, new, jobs, heard)
         tried += new
+        before, best = best, lowest(record, tried)
+        if best["score"] >= before["score"]:
+            break
     return tried
+
+
+def lowest(record: Record, points: Sequence[Point]) -> Found:
+    """Return the trial with the lowest score."""
+    return choose([trial for point in points if (trial := record.find(point)) is not None], all_tasks=True)
 
 
 def beyond(points: Sequence[Point], best: Point) -> list[Point]:
@@ -66,7 +74,7 @@ def values_of(points: Sequence[Point]) -> Grid:
 def is_allowed(method: str, point: Point) -> bool:
     """Whether the method can be set so."""
     try:
-        method_named(method).settings_type(**point)
+        refuse_points(method, [point])
     except ValueError:
         return False
     return True

@@ -1,0 +1,140 @@
+"""UCB beside others of our own rows: its controls, which tell no weight from another, and the best of the baselines."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from method_tables import table as markdown_table
+from reproduction_section import wrapped
+from ucb.reproduce import Line, Row, Table, tables
+from ucb.reproduce.compare import Measure, results_of
+
+Lines = Mapping[str, Sequence[Line]]
+
+CONTROLS = {"ucb": ("uniform-lr",), "ucb-ng": ("ucb-ng-uniform", "uniform-lr")}
+"""Of each method of ours, whose rates follow the uncertainty, the same or the like with rates that do not."""
+OURS = tuple(CONTROLS)
+RIVALS = ("ord-ft", "hat", "packnet")
+STILL = 0.01
+"""Where the logarithm varies by less, all are the same within a percent."""
+SEVERAL_HEADS = ("5split-mnist", "permuted-mnist", "2split-mnist")
+
+
+def controls(lines: Lines, results: Path) -> str:
+    """Say whether uncertainty did the work."""
+    rows = [row for table in tables().values() for row in _controlled(table, lines[table.id], results)]
+    if not rows:
+        return ""
+    better = sum(row[-1] == "yes" for row in rows)
+    said = (
+        "Does the uncertainty do the work? `uniform-lr` is UCB with one rate for all weights, `ucb-ng-uniform` is "
+        "UCB-NG with one rate for all weights of a tensor, the mean of those that it would have given them. "
+        f"In {better} of {len(rows)} comparisons the rates that follow each weight's uncertainty are better by more "
+        "than twice the combined spread. The last column is how much log sigma varies within the first layer "
+        "(standard deviation, mean over seeds): where it is near 0, sigma never left its start, rates that follow it "
+        "are one rate, and the method is its own control."
+    )
+    if all(
+        float(row[-2]) < STILL
+        for row in rows
+        if row[1].startswith(("`ucb`", "`ucb-0.1m`", "`ucb-1.9m`")) and row[-2] != "-"
+    ):
+        said += " So it is with `ucb`, whose sigma follows plain gradients."
+    heads = ["table", "ours", "ACC", "control", "its ACC", "difference", "twice the combined spread"]
+    return f"{wrapped(said)}\n\n{markdown_table([*heads, 'log sigma varies by', 'better?'], rows)}"
+
+
+def _controlled(table: Table, lines: Sequence[Line], results: Path) -> Iterator[list[str]]:
+    """Yield our rows, each beside every control of the same size."""
+    measured = {line.name: line for line in lines if line.acc}
+    for row in table.rows:
+        if (
+            row.method not in OURS
+            or row.same_as
+            or "uniform" in row.variant
+            or (line := measured.get(row.name)) is None
+        ):
+            continue
+        for name in CONTROLS[row.method]:
+            if (control := measured.get("-".join(filter(None, (name, row.variant))))) is not None:
+                assert line.acc is not None
+                assert control.acc is not None
+                ours, theirs, *between, said = beside(line.acc, control.acc)
+                spread = sigma_spread(results_of(table, row, results))
+                names = [f"`{table.id}`", f"`{line.name}`", ours, f"`{control.name}`", theirs]
+                yield [*names, *between, "-" if spread is None else f"{spread:.2g}", said]
+
+
+def sigma_spread(found: Sequence[Mapping[str, object]]) -> float | None:
+    """Return how much log sigma varies within the first weight tensor, in the mean of several runs."""
+    spreads = [
+        next(iter(moved.values()))["std_log_sigma"]
+        for run in found
+        if isinstance(moved := run.get("sigma"), dict) and moved
+    ]
+    return statistics.mean(spreads) if spreads else None
+
+
+def beside(ours: Measure, control: Measure) -> list[str]:
+    """Return both figures, their difference, what it must exceed, and whether it does."""
+    difference = ours.value - control.value
+    cells = [figure(ours), figure(control), f"{difference:+z.2f}"]
+    if ours.spread is None or control.spread is None:
+        return [*cells, "-", "one seed cannot tell"]
+    allowed = 2 * math.hypot(ours.spread, control.spread)
+    said = "yes" if difference > allowed else "no, worse" if difference < -allowed else "no, within the spread"
+    return [*cells, f"{allowed:.2f}", said]
+
+
+def figure(measure: Measure) -> str:
+    """Return a figure with its spread."""
+    return f"{measure.value:.2f}" + ("" if measure.spread is None else f" +- {measure.spread:.2f}")
+
+
+def rivals(lines: Lines) -> str:
+    """Say how UCB stands among the methods that keep no data."""
+    rows, better = [], []
+    for table in (tables()[name] for name in SEVERAL_HEADS):
+        for size in sorted({row.variant for row in table.rows if row.method == "ord-ft"}):
+            among = {
+                line.name.removesuffix(f"-{size}"): line
+                for line in lines[table.id]
+                if line.acc and _is_rival(table.row(line.name), size)
+            }
+            if len(among) < 2 or not any(name in among for name in OURS):
+                continue
+            where = f"`{table.id}`" + (f", {size}" if size else "")
+            best = max(among, key=lambda name: _acc(among[name]).value)
+            cells = [_cell(among.get(name)) for name in (*OURS, "ucb-p", *RIVALS)]
+            rows.append([where, *cells, f"`{best}` {figure(_acc(among[best]))}"])
+            ours = max((among[name] for name in OURS if name in among), key=lambda line: _acc(line).value)
+            above = [f"`{name}`" for name, line in among.items() if beside(_acc(line), _acc(ours))[-1] == "yes"]
+            better.append(f"in {where} {', '.join(above) or 'no other'}")
+    if not rows:
+        return ""
+    said = (
+        "How does UCB stand among the others? Of all methods that learn the tasks one after another (joint training, "
+        f"a bound, is left out), better than the better of `ucb` and `ucb-ng` by more than twice the combined spread "
+        f"are {'; '.join(better)}."
+    )
+    heads = ["several heads", *(f"`{name}`" for name in (*OURS, "ucb-p", *RIVALS)), "the best"]
+    return f"{wrapped(said)}\n\n{markdown_table(heads, rows)}"
+
+
+def _is_rival(row: Row, size: str) -> bool:
+    """Whether a row learns the tasks one after another with a net of this size."""
+    return row.method is not None and not row.method.endswith("-jt") and row.variant.endswith(size)
+
+
+def _acc(line: Line) -> Measure:
+    assert line.acc is not None
+    return line.acc
+
+
+def _cell(line: Line | None) -> str:
+    if line is None:
+        return "-"
+    return figure(_acc(line)) + (f", BWT {line.bwt.value:+z.2f}" if line.bwt else "")

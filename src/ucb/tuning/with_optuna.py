@@ -1,0 +1,90 @@
+"""Letting Optuna pick the points of a grid that look best after those that were tried."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from ucb.engine import Observer
+from ucb.engine.evaluate import Judgement
+from ucb.tuning.choice import CUT, Found
+from ucb.tuning.record import Record
+from ucb.tuning.search import Heard
+from ucb.tuning.searched import Search
+from ucb.tuning.space import Grid, Point, points_of
+from ucb.tuning.trial import run_of, tried, try_together
+
+PATIENCE = 10
+"""Optuna may pick points again. After so many times without a new one it is given one."""
+
+
+def by_optuna(record: Record, grid: Grid, trials: int, heard: Heard, jobs: int = 1) -> None:
+    """Let Optuna try ``trials`` points of the grid in all, each once.
+
+    One at a time, those that begin badly are cut after one task; with more ``jobs`` so many are learnt to their ends
+    together. The study is kept beside the record; a search that was cut goes on.
+    """
+    optuna = _optuna()
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    study = _study(optuna, record.path.with_suffix(".journal"), record.search, grid)
+    kinds = {name: optuna.distributions.CategoricalDistribution(values) for name, values in grid.items()}
+    points, in_vain = points_of(grid), 0
+    while True:
+        new = [point for point in points if record.find(point) is None]
+        left = min(trials, len(points)) - (len(points) - len(new))
+        if left <= 0:
+            return
+        if in_vain >= PATIENCE:
+            study.enqueue_trial(new[0])
+        asked = [study.ask(kinds) for _ in range(min(jobs, left))]
+        picked = [{name: trial.params[name] for name in grid} for trial in asked]
+        fresh = [point for point in new if point in picked]
+        if jobs > 1 and fresh:
+            found = try_together(record.search, fresh)
+        else:
+            found = [_with_pruning(optuna, asked[0], record.search, point) for point in fresh]
+        for each in found:
+            record.add(each)
+            heard(each)
+        for trial, point in zip(asked, picked, strict=True):
+            known = record.find(point)
+            score = None if known is None else known["score"]
+            study.tell(trial, score, state=optuna.trial.TrialState.PRUNED if score is None else None)
+        in_vain = 0 if fresh else in_vain + 1
+
+
+def _with_pruning(optuna: Any, trial: Any, search: Search, point: Point) -> Found:
+    class Prune(Observer):
+        def task_ended(self, task: int, row: list[Judgement]) -> None:
+            trial.report(row[-1].nll, task)
+            if task == 0 and trial.should_prune():
+                raise optuna.TrialPruned
+
+    try:
+        return tried(search, run_of(search, point, Prune()), point)
+    except optuna.TrialPruned:
+        return {"settings": point, "score": None, "failed": CUT}
+
+
+def _study(optuna: Any, path: Path, search: Search, grid: Grid) -> Any:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    backend = optuna.storages.journal.JournalFileBackend(str(path))
+    return optuna.create_study(
+        storage=optuna.storages.JournalStorage(backend),
+        # A study knows the trials of one search, and its settings keep their values.
+        study_name=json.dumps({**search.identity, "grid": grid}, sort_keys=True),
+        sampler=optuna.samplers.TPESampler(seed=search.seed),
+        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+        load_if_exists=True,
+    )
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError(
+            "Optuna is not installed: pip install optuna, or leave out --trials to try the whole grid"
+        ) from None
+    return optuna
