@@ -163,7 +163,7 @@ def test_a_damaged_result_does_not_hide_the_other_tables(tmp_path):
     shown = re.sub(r"\s+", " ", answer.stdout)
     assert all(f"{name} " in shown for name in definitions.tables())
     assert "1.9M values (appendix): it cannot be read" in shown
-    assert "Table 1a): 0 of " in shown
+    assert "Table 2a): 0 of " in shown
     said = (
         f"error: {path} is damaged: it holds no JSON object; remove it, and ucb reproduce 2split-mnist makes it anew\n"
     )
@@ -203,7 +203,7 @@ def test_without_a_name_the_tables_are_listed_with_how_much_is_measured(tmp_path
     keep(tmp_path / "results", "samples", "ucb-n1", 0, 98.0)
     shown = re.sub(r"\s+", " ", ucb("table").stdout)
     assert "in a training step: 2 of 5 rows measured, 1 with three seeds" in shown
-    assert re.search(r"Table 1a\): 0 of \d+ rows measured permuted-mnist", shown)
+    assert re.search(r"Table 2a\): 0 of \d+ rows measured permuted-mnist", shown)
 
 
 @pytest.mark.parametrize(
