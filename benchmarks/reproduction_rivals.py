@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from method_tables import table as markdown_table
 from reproduction_section import wrapped
@@ -23,49 +24,51 @@ STILL = 0.01
 SEVERAL_HEADS = ("5split-mnist", "permuted-mnist", "2split-mnist")
 
 
+class Compared(NamedTuple):
+    """A row of ours beside a control."""
+
+    method: str
+    spread: float | None
+    """How much log sigma varies within the first layer."""
+    is_better: bool
+    cells: list[str]
+
+
 def controls(lines: Lines, results: Path) -> str:
     """Say whether uncertainty did the work."""
-    rows = [row for table in tables().values() for row in _controlled(table, lines[table.id], results)]
-    if not rows:
+    found = [each for table in tables().values() for each in _controlled(table, lines[table.id], results)]
+    if not found:
         return ""
-    better = sum(row[-1] == "yes" for row in rows)
     said = (
         "Does the uncertainty do the work? `uniform-lr` is UCB with one rate for all weights, `ucb-ng-uniform` is "
-        "UCB-NG with one rate for all weights of a tensor, the mean of those that it would have given them. "
-        f"In {better} of {len(rows)} comparisons the rates that follow each weight's uncertainty are better by more "
-        "than twice the combined spread. The last column is how much log sigma varies within the first layer "
-        "(standard deviation, mean over seeds): where it is near 0, sigma never left its start, rates that follow it "
-        "are one rate, and the method is its own control."
+        "UCB-NG with one rate for all weights of a tensor, the mean of those that it would have given them. In "
+        f"{sum(each.is_better for each in found)} of {len(found)} comparisons the rates that follow each weight's "
+        "uncertainty are better by more than twice the combined spread. Beside each stands how much log sigma varies "
+        "within the first layer (standard deviation, mean over seeds): where that is near 0, sigma never left its "
+        "start, rates that follow it are one rate, and the method is its own control."
     )
-    if all(
-        float(row[-2]) < STILL
-        for row in rows
-        if row[1].startswith(("`ucb`", "`ucb-0.1m`", "`ucb-1.9m`")) and row[-2] != "-"
-    ):
+    spreads = [each.spread for each in found if each.method == "ucb" and each.spread is not None]
+    if spreads and max(spreads) < STILL:
         said += " So it is with `ucb`, whose sigma follows plain gradients."
     heads = ["table", "ours", "ACC", "control", "its ACC", "difference", "twice the combined spread"]
+    rows = [each.cells for each in found]
     return f"{wrapped(said)}\n\n{markdown_table([*heads, 'log sigma varies by', 'better?'], rows)}"
 
 
-def _controlled(table: Table, lines: Sequence[Line], results: Path) -> Iterator[list[str]]:
+def _controlled(table: Table, lines: Sequence[Line], results: Path) -> Iterator[Compared]:
     """Yield our rows, each beside every control of the same size."""
     measured = {line.name: line for line in lines if line.acc}
     for row in table.rows:
-        if (
-            row.method not in OURS
-            or row.same_as
-            or "uniform" in row.variant
-            or (line := measured.get(row.name)) is None
-        ):
+        line = measured.get(row.name)
+        if line is None or row.method not in OURS or row.same_as or "uniform" in row.variant:
             continue
+        spread = sigma_spread(results_of(table, row, results))
         for name in CONTROLS[row.method]:
             if (control := measured.get("-".join(filter(None, (name, row.variant))))) is not None:
-                assert line.acc is not None
-                assert control.acc is not None
-                ours, theirs, *between, said = beside(line.acc, control.acc)
-                spread = sigma_spread(results_of(table, row, results))
+                ours, theirs, *between, said = beside(_acc(line), _acc(control))
                 names = [f"`{table.id}`", f"`{line.name}`", ours, f"`{control.name}`", theirs]
-                yield [*names, *between, "-" if spread is None else f"{spread:.2g}", said]
+                cells = [*names, *between, "-" if spread is None else f"{spread:.2g}", said]
+                yield Compared(row.method, spread, said == "yes", cells)
 
 
 def sigma_spread(found: Sequence[Mapping[str, object]]) -> float | None:

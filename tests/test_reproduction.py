@@ -150,6 +150,7 @@ def test_ucb_ng_stands_beside_its_own_control_too(made, tmp_path):
     assert "In 1 of 2 comparisons" in plain(text)
     assert "| `ucb-ng` | 99.10 +- 0.14 | `ucb-ng-uniform` | 98.10 +- 0.14 | +1.00 | 0.40 | 0.5 | yes |" in text
     assert "| `ucb-ng-uniform` | 98.10 +- 0.14 | `" not in text, "a control is not beside a control"
+    assert "So it is with `ucb`" not in text, "nothing is known of it"
 
 
 def test_it_is_said_which_methods_are_better_than_ucb(made, tmp_path):
