@@ -19,6 +19,7 @@ import ucb
 from ucb.bayes import checks
 from ucb.engine import checkpoint
 from ucb.engine.events import Observer
+from ucb.engine.json_files import read_object
 from ucb.engine.plateau import Schedule
 from ucb.engine.report import company_of, result_of
 from ucb.engine.run import Run, Training
@@ -242,7 +243,7 @@ def resume(folder: Path, observer: Observer | None = None) -> dict[str, Any]:
     job = job_in(folder)
     with _alone_in(folder):
         if (folder / RESULT).exists():
-            return _read(folder / RESULT)
+            return read_object(folder / RESULT)
         run = job.run(folder, observer)
         with stopping_on_interrupt([run]):
             return _carried_out(run, job)
@@ -252,7 +253,7 @@ def job_in(folder: Path) -> Job:
     """Return the job whose run is in ``folder``."""
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")
-    values = _read(folder / CONFIG)
+    values = read_object(folder / CONFIG)
     known = kinds_of(Job)
     differs = [f"{name} is unknown" for name in values if name not in known]
     differs += [f"{name} is missing" for name in ("benchmark", "method") if name not in values]
@@ -261,17 +262,6 @@ def job_in(folder: Path) -> Job:
             f"{folder / CONFIG} does not fit this version of ucb ({ucb.__version__}): {', '.join(differs)}"
         )
     return Job(**values)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file."""
-    try:
-        values = json.loads(path.read_text())
-    except ValueError as error:
-        raise OSError(f"{path} is damaged: {error}") from None
-    if not isinstance(values, dict):
-        raise OSError(f"{path} is damaged: it holds no JSON object")
-    return values
 
 
 def _carried_out(run: Run, job: Job, beside: int = 0) -> dict[str, Any]:

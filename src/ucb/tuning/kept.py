@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from ucb.engine.json_files import read_object
 from ucb.tuning.choice import Found
 from ucb.tuning.searched import Search
 
@@ -14,7 +15,7 @@ def trials_in(path: Path, search: Search) -> list[Found]:
     """Return the trials in a search's file; trials of another search are refused, and nothing happens to them."""
     if not path.is_file():
         return []
-    kept = read(path)
+    kept = read_object(path)
     trials = kept.get("trials")
     if not isinstance(trials, list) or not all(isinstance(each, dict) and "settings" in each for each in trials):
         raise OSError(f"{path} is damaged: it holds no list of trials; remove it, or choose another --results")
@@ -42,14 +43,3 @@ def differences(kept: dict[str, Any], search: Search) -> list[str]:
 
 def _word(value: Any) -> str:
     return value if isinstance(value, str) else json.dumps(value)
-
-
-def read(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; a damaged file is named."""
-    try:
-        values = json.loads(path.read_text())
-    except ValueError as error:
-        raise OSError(f"{path} is damaged: {error}; mend or remove it") from None
-    if not isinstance(values, dict):
-        raise OSError(f"{path} is damaged: it holds no JSON object; mend or remove it")
-    return values

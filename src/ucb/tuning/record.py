@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from ucb.engine.checkpoint import write_atomically
+from ucb.engine.json_files import read_object
 from ucb.tuning.choice import Found, choose, was_cut
-from ucb.tuning.kept import read, trials_in
+from ucb.tuning.kept import trials_in
 from ucb.tuning.searched import Search
 from ucb.tuning.space import Grid, Point
 
@@ -73,7 +74,7 @@ class Record:
         path = folder / self.search.kind / f"{CONTROL}.json"
         if self.search.method != "ucb" or not path.is_file():
             return None
-        return None if str(read(path).get("found")).startswith(CONTROLS_SETTINGS) else path
+        return None if str(read_object(path).get("found")).startswith(CONTROLS_SETTINGS) else path
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:
