@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -11,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from typer.testing import CliRunner
 
+from tests.cli.asking import interrupted, launched, refused, ucb
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.cli import main as entry
-from ucb.cli import show, tune
+from ucb.cli import show
 from ucb.cli.failing import how_to_resume
 from ucb.cli.watch import Live
 from ucb.engine.evaluate import Judgement
@@ -28,29 +27,6 @@ KEYS = {"benchmark", "method", "seed", "tasks", "accuracy_matrix", "acc", "bwt",
 KEYS |= {"versions", "seconds", "device"}
 TIMES = ("seconds", "task_seconds", "peak_memory_bytes", "device")
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
-
-
-@pytest.fixture(autouse=True)
-def _plain(monkeypatch):
-    """No variable of the machine's decides how the output looks."""
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_COLOR", "1")
-
-
-def ucb(*words):
-    """Answer a command in this process."""
-    return CliRunner().invoke(commands.app, [str(word) for word in words])
-
-
-def refused(*words, code=2, printed=False):
-    """The one sentence about a command that cannot be done; something may have been printed before."""
-    answer = ucb(*words)
-    assert answer.exit_code == code, answer.output
-    assert bool(answer.stdout) == printed
-    assert "Traceback" not in answer.stderr
-    assert len(answer.stderr.splitlines()) == 1
-    return answer.stderr
 
 
 def figures(folder):
@@ -67,15 +43,6 @@ def done(tmp_path_factory):
     assert process.returncode == 0, err
     assert err == ""
     return folder, out
-
-
-def launched(*words, program=("-m", "ucb")):
-    """The real command, in a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
-        environment.pop(name, None)
-    command = [sys.executable, *program, *map(str, words)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
 def test_a_run_ends_with_the_matrix_and_where_the_files_are(done):
@@ -163,13 +130,7 @@ def test_ctrl_c_saves_and_resume_gives_the_result_of_a_whole_run(done, tmp_path)
 
 def test_ctrl_c_among_several_seeds_names_the_run_to_go_on_with(tmp_path):
     words = ["run", "mnist-5split", "--epochs", "3", "--hidden", "16", "--seeds", "3,4", "--out", tmp_path / "both"]
-    with launched(*words) as process:
-        for line in process.stdout:
-            if "seed 3: task 1 epoch 1" in line:
-                process.send_signal(signal.SIGINT)
-                break
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 130
+    err = interrupted(*words, when="seed 3: task 1 epoch 1")
     assert "the state is saved" in err
     assert err.endswith(f"go on with: ucb resume {tmp_path / 'both' / 'seed3'}\n")
 
@@ -250,104 +211,6 @@ def test_one_head_apart_and_told_the_task(tmp_path):
     assert (result["config"]["apart"], result["config"]["task_told"]) == (True, True)
     assert result["generalised_acc"] is None
     assert "no task named" not in answer.stdout
-
-
-def test_tuning_takes_the_scenarios_of_a_run(tmp_path, monkeypatch):
-    searched = []
-
-    def no_search(record, *_):
-        searched.append(record.search)
-        raise ValueError("that is enough")
-
-    monkeypatch.setattr(tune, "by_grid", no_search)
-    words = ["tune", "mnist-permuted", "--method", "ucb", "--results", tmp_path]
-    refused(*words, "--single-head", "--apart", "--task-told", code=2, printed=True)
-    refused(*words, "--single-head", code=2, printed=True)
-    assert [(each.single_head, each.apart, each.task_told) for each in searched] == [(True,) * 3, (True, False, False)]
-
-
-TUNE = ["tune", "mnist-5split", "--method", "ord-ft", "--hidden", "4", "--epochs", "1"]
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        ([*TUNE, "--jobs", "0"], "--jobs must be at least 1, not 0"),
-        ([*TUNE, "--trials", "0"], "--trials must be at least 1, not 0"),
-        ([*TUNE, "--epochs", "0"], "--epochs must be at least 1, not 0"),
-        ([*TUNE, "--recipe-epochs", "0"], "--recipe-epochs must be at least 1, not 0"),
-        ([*TUNE, "--recipe-epochs", "-4"], "--recipe-epochs must be at least 1, not -4"),
-        ([*TUNE, "--grid", "lr"], "--grid takes KEY=V1,V2, not 'lr'"),
-        ([*TUNE, "--grid", "lr="], "--grid takes KEY=V1,V2, not 'lr='"),
-        ([*TUNE, "--grid", "=1"], "--grid takes KEY=V1,V2, not '=1'"),
-        ([*TUNE, "--grid", "lr=1", "--grid", "lr=2"], "--grid has lr twice"),
-        ([*TUNE, "--grid", "lr=0.03,-1"], "--grid: lr must be a number above 0, not -1.0"),
-        ([*TUNE, "--grid", "rate=1"], "ord-ft has no setting 'rate'"),
-        ([*TUNE, "--name", "../../x"], "--name takes the plain name of a folder, without / and \\, not '../../x'"),
-        ([*TUNE, "--trials", "2", "--jobs", "2"], "--jobs beside --trials needs a GPU"),
-        (["tune", "../../x"], "there is no benchmark '../../x'"),
-    ],
-)
-def test_bad_input_to_a_search_gets_one_sentence_before_the_first_trial(tmp_path, words, expected):
-    assert expected in refused(*words, "--results", tmp_path / "in" / "it", "--out", tmp_path / "in" / "it")
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_a_search_that_differs_from_the_one_before_is_refused_and_nothing_is_lost(tmp_path):
-    words = [*TUNE, "--grid", "lr=0.1", "--results", tmp_path, "--out", tmp_path]
-    assert ucb(*words).exit_code == 0
-    record = tmp_path / "tuning" / "mnist-5split" / "ord-ft.json"
-    before = record.read_bytes()
-    sentence = refused(*words, "--hidden", "8", "--epochs", "2")
-    assert f"{record} holds 1 trials of another search (epochs was 1 and is 2; net_options was " in sentence
-    assert "choose another --name or --results, or remove the file" in sentence
-    other = ["tune", "mnist-2split", *words[2:], "--name", "mnist-5split"]
-    assert "(benchmark was mnist-5split and is mnist-2split)" in refused(*other)
-    assert record.read_bytes() == before
-    record.write_bytes(before[:-20])
-    assert f"{record} is damaged" in refused(*words, code=1)
-
-
-def test_a_control_that_was_searched_is_left_and_that_is_said(tmp_path, monkeypatch):
-    def quick(record, points, *_):
-        record.add({"settings": points[0], "score": 0.5, "error": 0.1, "learnt": [0.5], "risen": 0.0, "acc": 90.0})
-
-    monkeypatch.setattr(tune, "by_grid", quick)
-    control = tmp_path / "mnist-5split" / "uniform-lr.json"
-    first = ucb("tune", "mnist-5split", "--results", tmp_path / "1", "--out", tmp_path)
-    assert f"the recipe is {control}\n" in first.stdout
-    ucb("tune", "mnist-5split", "--method", "uniform-lr", "--results", tmp_path / "1", "--out", tmp_path)
-    before = control.read_bytes()
-    assert b"chosen of 1 on held-out data" in before
-    last = ucb("tune", "mnist-5split", "--results", tmp_path / "2", "--out", tmp_path)
-    assert last.exit_code == 0, last.output
-    assert f"{control} is left as it is" in last.stdout
-    assert f"the recipe is {control}" not in last.stdout
-    assert control.read_bytes() == before
-
-
-@pytest.mark.parametrize("how", [[], ["--trials", "6"], ["--jobs", "2"]], ids=["grid", "optuna", "processes"])
-def test_ctrl_c_in_a_search_says_what_is_kept_and_the_same_command_goes_on(tmp_path, how):
-    if "--trials" in how:
-        pytest.importorskip("optuna")
-    rates = [0.01, 0.02, 0.03, 0.05, 0.1, 0.2]
-    words = [*TUNE, "--grid", f"lr={','.join(map(str, rates))}", *how, "--results", tmp_path, "--out", tmp_path]
-    with launched(*words) as process:
-        for line in process.stdout:
-            if "score" in line:
-                process.send_signal(signal.SIGINT)
-                break
-        _, err = process.communicate(timeout=120)
-    assert process.returncode == 130
-    record = tmp_path / "tuning" / "mnist-5split" / "ord-ft.json"
-    kept = len(json.loads(record.read_text())["trials"])
-    assert 1 <= kept < 6
-    trials = "1 trial is" if kept == 1 else f"{kept} trials are"
-    assert err == f"interrupted: {trials} kept in {record}; the same command goes on from here\n"
-    answer = ucb(*words)
-    assert answer.exit_code == 0, answer.output
-    assert f"6 points, {kept} tried before\n" in answer.stdout
-    assert len(json.loads(record.read_text())["trials"]) == 6
 
 
 def test_a_gpu_that_is_not_there_is_said(tmp_path, monkeypatch):

@@ -6,10 +6,9 @@ import shutil
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner
 
+from tests.cli.asking import ucb
 from tests.reproduce.made_up import keep, row, tiny
-from ucb.cli import app as commands
 from ucb.cli import reproduce
 from ucb.engine import InterruptedRunError
 from ucb.engine.recipes import Recipe
@@ -18,9 +17,7 @@ from ucb.reproduce import definitions, jobs
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch, tmp_path):
-    """A folder of its own, and no variable of the machine's that decides how the output looks."""
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
+    """A folder of its own."""
     monkeypatch.chdir(tmp_path)
 
 
@@ -35,10 +32,6 @@ def made_up(monkeypatch):
     for module in (definitions, reproduce):
         monkeypatch.setattr(module, "tables", lambda: {"tiny": table})
     return table
-
-
-def ucb(*words):
-    return CliRunner().invoke(commands.app, [str(word) for word in words])
 
 
 def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
