@@ -9,6 +9,13 @@ from typer.testing import CliRunner
 
 from ucb.cli import app as commands
 
+HEARING = """
+import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
+"""
+"""A shell that starts the tests in the background makes all their processes deaf to Ctrl-C; these hear again."""
+
 
 def ucb(*words):
     """Answer a command in this process."""
@@ -30,7 +37,7 @@ def launched(*words, program=("-m", "ucb")):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
         environment.pop(name, None)
-    command = [sys.executable, *program, *map(str, words)]
+    command = [sys.executable, "-c", HEARING, *program, *map(str, words)]
     return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
