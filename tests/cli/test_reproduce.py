@@ -10,9 +10,10 @@ import pytest
 from tests.cli.asking import ucb
 from tests.reproduce.made_up import keep, row, tiny
 from ucb.cli import reproduce
-from ucb.engine import InterruptedRunError
+from ucb.engine import InterruptedRunError, Observer
 from ucb.engine.recipes import Recipe
 from ucb.reproduce import definitions, jobs
+from ucb.reproduce.running import side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -69,6 +70,21 @@ def test_an_interruption_says_how_to_go_on(made_up, monkeypatch):
     answer = ucb("reproduce", "tiny")
     assert answer.exit_code == 130
     assert answer.stderr == "interrupted: 0 of 6 runs are done; the same command goes on from here\n"
+
+
+def test_runs_that_ended_beside_one_that_was_stopped_are_counted(made_up, monkeypatch):
+    def gpu(planned, watching, _jobs):
+        return iter(side_by_side([each for each in planned if each.to_do], watching))
+
+    class Stopped(Observer):
+        def epoch_ended(self, _epoch):
+            raise InterruptedRunError("stopped")
+
+    monkeypatch.setattr(reproduce, "carry_out", gpu)
+    monkeypatch.setattr(reproduce, "watching", lambda each: Stopped() if each.job.seed == 1 else Observer())
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 2)
+    assert answer.exit_code == 130
+    assert "interrupted: 1 of 4 runs are done" in answer.stderr
 
 
 def begun_otherwise(results, folder):

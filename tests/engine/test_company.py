@@ -9,8 +9,8 @@ import torch
 
 from tests.engine.runs import small_run
 from ucb import engine
-from ucb.engine import InterruptedRunError, Job, Observer, report
-from ucb.engine import job as jobs
+from ucb.engine import InterruptedRunError, Job, Observer, Order, report
+from ucb.engine import orders as ordered
 from ucb.engine.report import company_of, result_of
 
 SMALL = Job(
@@ -27,7 +27,7 @@ def shared(result):
 
 
 def orders(folder, runs):
-    return [(dataclasses.replace(SMALL, seed=seed), folder / str(seed), Observer()) for seed in range(runs)]
+    return [Order(dataclasses.replace(SMALL, seed=seed), folder / str(seed), Observer()) for seed in range(runs)]
 
 
 @pytest.fixture
@@ -45,7 +45,7 @@ def test_the_peak_of_a_process_is_told_of_its_first_run_only(tmp_path, new_proce
 
 
 def test_runs_side_by_side_say_with_how_many_and_no_memory(tmp_path, new_process, monkeypatch):
-    monkeypatch.setattr(jobs, "obstacle_beside_others", lambda run: None)
+    monkeypatch.setattr(ordered, "obstacle_beside_others", lambda run: None)
     assert [shared(result) for result in engine.start_all(orders(tmp_path / "three", 3))] == [(2, False)] * 3
     monkeypatch.setattr(report, "_runs_begun", count())
     assert [shared(result) for result in engine.start_all(orders(tmp_path / "one", 1))] == [(0, True)]

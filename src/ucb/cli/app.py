@@ -27,8 +27,9 @@ from ucb.cli.show import console, say, show_names, show_result, show_spread
 from ucb.cli.tune import tune_command
 from ucb.cli.watch import Lines, Live
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
-from ucb.engine.job import FOLDERS, job_in
+from ucb.engine.job import FOLDERS
 from ucb.engine.ordering import kind_of
+from ucb.engine.orders import Order, job_in
 from ucb.engine.recipes import Recipe, own_recipe
 from ucb.methods import known_methods
 from ucb.nets import NETS
@@ -190,8 +191,8 @@ def _run_seeds(job: Job, seeds: list[int], out: Path | None, debug: bool) -> Non
     orders = []
     for seed in seeds:
         folder = out / f"seed{seed}" if out else Path("runs") / f"{job.benchmark}-{job.method}-seed{seed}"
-        orders.append((replace(job, seed=seed), folder, Lines(console, folder / LOG, f"seed {seed}: ")))
-    folders = [folder for _, folder, _ in orders]
+        orders.append(Order(replace(job, seed=seed), folder, Lines(console, folder / LOG, f"seed {seed}: ")))
+    folders = [order.folder for order in orders]
     with answering(folders[0], debug, *folders[1:]):
         results = engine.start_all(orders)
     for result, folder in zip(results, folders, strict=True):

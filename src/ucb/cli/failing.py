@@ -15,7 +15,7 @@ import typer
 from rich.console import Console
 
 from ucb.engine import InterruptedRunError
-from ucb.engine.job import CONFIG, RESULT
+from ucb.engine.orders import CONFIG, RESULT
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
 errors = Console(stderr=True)

@@ -184,6 +184,7 @@ def _carry_out(planned: Sequence[Planned], jobs: int, impossible: Sequence[str])
             if outcome.result is None:
                 lacking.append(f"{outcome.planned.name}: {outcome.failure}")
     except (InterruptedRunError, KeyboardInterrupt):
+        done = sum(each.to_do and each.result.is_file() for each in planned)  # some end while others are stopped
         _complain(f"interrupted: {done} of {total} runs are done; the same command goes on from here")
         raise typer.Exit(INTERRUPTED) from None
     lacking += [f"{each.name} was not run: remove what is named above" for each in planned if each.remove]

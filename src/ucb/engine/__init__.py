@@ -1,8 +1,9 @@
 """The one training loop, its schedule, checkpoints and results."""
 
 from ucb.engine.events import Epoch, Observer
-from ucb.engine.job import Job, resume, start, start_all
+from ucb.engine.job import Job
 from ucb.engine.learner import Learner
+from ucb.engine.orders import Order, go_on_with_all, resume, start, start_all
 from ucb.engine.plateau import Schedule
 from ucb.engine.run import DivergedError, InterruptedRunError, Run, Training
 
@@ -13,9 +14,11 @@ __all__ = [
     "Job",
     "Learner",
     "Observer",
+    "Order",
     "Run",
     "Schedule",
     "Training",
+    "go_on_with_all",
     "resume",
     "start",
     "start_all",

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from ucb.engine import Job
-from ucb.engine.job import CONFIG, RESULT, job_in
+from ucb.engine.orders import CONFIG, RESULT, job_in
 from ucb.reproduce.jobs import differences
 from ucb.reproduce.result_files import damage, result_in
 

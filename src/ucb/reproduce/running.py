@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from ucb import engine
-from ucb.engine import InterruptedRunError, Observer
+from ucb.engine import InterruptedRunError, Observer, Order
 from ucb.engine.checkpoint import write_atomically
-from ucb.engine.job import CONFIG, RESULT, device_named
+from ucb.engine.job import device_named
+from ucb.engine.orders import CONFIG, RESULT
 from ucb.reproduce.plan import Planned
 
 Watching = Callable[[Planned], Observer]
@@ -68,27 +69,19 @@ def one(planned: Planned, watching: Watching = nobody) -> Outcome:
         return Outcome(planned, None, sentence(error))
 
 
-def side_by_side(rows: Sequence[Planned], watching: Watching = nobody) -> list[Outcome]:
-    """Run the seeds of some rows, those together that have not begun."""
-    fresh = [each for each in rows if each.state == "missing"]
-    outcomes: dict[Path, Outcome] = {}
-    if len(fresh) > 1:
-        failure = ""
-        try:
-            engine.start_all([(each.job, each.folder, watching(each)) for each in fresh])
-        except InterruptedRunError:
-            for each in fresh:
-                if (each.folder / RESULT).is_file():
-                    kept(each)
-            raise
-        except Exception as error:
-            failure = sentence(error)
-        for each in fresh:
+def side_by_side(planned: Sequence[Planned], watching: Watching = nobody) -> list[Outcome]:
+    """Start runs or go on with them, all at the same time if the device allows it, and keep their results."""
+    try:
+        found = engine.go_on_with_all([Order(each.job, each.folder, watching(each)) for each in planned])
+    except InterruptedRunError:
+        for each in planned:
             if (each.folder / RESULT).is_file():
-                outcomes[each.folder] = kept(each)
-            elif failure:  # the error that came out is the first one's; others have their say when they are tried alone
-                outcomes[each.folder], failure = Outcome(each, None, failure), ""
-    return [outcomes.get(each.folder) or one(each, watching) for each in rows]
+                kept(each)
+        raise
+    return [
+        Outcome(each, None, sentence(result)) if isinstance(result, Exception) else kept(each)
+        for each, result in zip(planned, found, strict=True)
+    ]
 
 
 def kept(planned: Planned) -> Outcome:

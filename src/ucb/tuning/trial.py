@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import torch
 
 from ucb.engine import DivergedError, InterruptedRunError, Job, Observer, Run
-from ucb.engine.job import stopping_on_interrupt
+from ucb.engine.orders import stopping_on_interrupt
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.stream import Stream
 from ucb.stream.benchmarks import find

@@ -1,0 +1,230 @@
+"""Carrying out jobs, each in a folder of its own: config, log, checkpoint and result. What was cut goes on there."""
+
+from __future__ import annotations
+
+import dataclasses
+import fcntl
+import json
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import ucb
+from ucb.engine import checkpoint
+from ucb.engine.events import Observer
+from ucb.engine.job import Job
+from ucb.engine.json_files import read_object
+from ucb.engine.report import company_of, result_of
+from ucb.engine.run import InterruptedRunError, Run
+from ucb.engine.settings import kinds_of
+from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
+
+CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
+
+Found = dict[str, Any]
+"""A run's result."""
+
+Made = TypeVar("Made")
+
+
+class Order(NamedTuple):
+    """A job, where it happens, and who watches it."""
+
+    job: Job
+    folder: Path
+    observer: Observer | None = None
+
+    def run(self) -> Run:
+        """Return the job's run, ready to begin or to go on."""
+        return self.job.run(self.folder, self.observer)
+
+    @property
+    def is_begun(self) -> bool:
+        """Whether the folder holds its run already."""
+        return (self.folder / CONFIG).is_file()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the folder holds its result."""
+        return (self.folder / RESULT).is_file()
+
+
+def start(job: Job, folder: Path, observer: Observer | None = None) -> Found:
+    """Run a job in a new folder; return its result."""
+    refuse_folder(folder)
+    return _alone(Order(job, folder, observer))
+
+
+def start_all(orders: Sequence[Order]) -> list[Found]:
+    """Run several jobs, each in a new folder; when all have ended, the first error among them is raised."""
+    for order in orders:
+        refuse_folder(order.folder)
+    results = list[Found]()
+    for found in go_on_with_all(orders):
+        if isinstance(found, Exception):
+            raise found
+        results.append(found)
+    return results
+
+
+def resume(folder: Path, observer: Observer | None = None) -> Found:
+    """Go on with the job in ``folder``; if it is done, return its result."""
+    return _alone(Order(job_in(folder), folder, observer))
+
+
+def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
+    """Start jobs, or go on with those that were cut: side by side where no result changes by it, else in turn.
+
+    One that fails does not stop the others; its error takes the place of its result. Only an interruption is raised.
+    """
+    found = dict[Path, Found | Exception]()
+    together, alone = list[tuple[Run, Order]](), list[tuple[str, Order]]()
+    for order in orders:
+        try:
+            order = _present(order)
+            run = None if order.is_done else order.run()
+        except Exception as error:
+            found[order.folder] = error
+            continue
+        obstacle = "" if run is None else obstacle_beside_others(run)
+        if run is not None and obstacle is None:
+            together.append((run, order))
+        else:
+            alone.append((obstacle or "", order))
+        del run  # ``together`` alone holds on to runs
+    found |= _side_by_side(together)
+    together.clear()  # what they hold on the GPU is no memory of the runs that come now
+    said = {""}
+    for obstacle, order in alone:
+        note = None if obstacle in said else f"one run after the other: {obstacle}"
+        said.add(obstacle)
+        found[order.folder] = _attempted(partial(_alone, order, note))
+    return [found[order.folder] for order in orders]
+
+
+def _present(order: Order) -> Order:
+    """Return the order as its folder has it, if that holds it already."""
+    if order.is_begun:
+        return order._replace(job=job_in(order.folder))
+    refuse_folder(order.folder)
+    return order
+
+
+def _side_by_side(orders: Sequence[tuple[Run, Order]]) -> dict[Path, Found | Exception]:
+    """Carry out runs at the same time."""
+    found, held = dict[Path, Found | Exception](), dict[Run, Order]()
+    with ExitStack() as folders:
+        for run, order in orders:
+            try:
+                folders.enter_context(_in_folder(order))
+            except Exception as error:
+                found[order.folder] = error
+            else:
+                held[run] = order
+        if held:
+            with stopping_on_interrupt(list(held)):
+                others = len(held) - 1
+                outcomes = each_side_by_side(
+                    list(held), lambda run: _attempted(partial(_carried_out, run, held[run].job, others))
+                )
+            found |= zip((order.folder for order in held.values()), outcomes, strict=True)
+    return found
+
+
+def _alone(order: Order, note: str | None = None) -> Found:
+    """Carry out an order by itself; its observer gets the ``note`` first."""
+    if order.is_done:
+        return read_object(order.folder / RESULT)
+    run = order.run()
+    with _in_folder(order), stopping_on_interrupt([run]):
+        if note is not None:
+            run.observer.noted(note)
+        return _carried_out(run, order.job)
+
+
+def _carried_out(run: Run, job: Job, beside: int = 0) -> Found:
+    """Return the result of a run that learns with ``beside`` others at the same time."""
+    assert run.folder is not None
+    company = company_of(run, beside, resumed=run.resume())
+    run.learn()
+    result = result_of(run, dataclasses.asdict(job), company)
+    checkpoint.write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    return result
+
+
+def _attempted(work: Callable[[], Made]) -> Made | Exception:
+    """Return what comes of some work, or its error; an interruption is none of its own."""
+    try:
+        return work()
+    except InterruptedRunError:
+        raise
+    except Exception as error:
+        return error
+
+
+def job_in(folder: Path) -> Job:
+    """Return the job whose run is in ``folder``."""
+    if not (folder / CONFIG).is_file():
+        raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")
+    values = read_object(folder / CONFIG)
+    known = kinds_of(Job)
+    differs = [f"{name} is unknown" for name in values if name not in known]
+    differs += [f"{name} is missing" for name in ("benchmark", "method") if name not in values]
+    if differs:
+        raise ValueError(
+            f"{folder / CONFIG} does not fit this version of ucb ({ucb.__version__}): {', '.join(differs)}"
+        )
+    return Job(**values)
+
+
+def refuse_folder(folder: Path) -> None:
+    """Refuse a folder that holds something."""
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file: choose another folder")
+    if folder.exists() and any(path.name != LOCK and path.suffix != ".part" for path in folder.iterdir()):
+        what = "holds a run already: resume it" if (folder / CONFIG).exists() else "holds something else: clear it"
+        raise FileExistsError(f"{folder} {what}, or choose another folder")
+
+
+@contextmanager
+def _in_folder(order: Order) -> Iterator[None]:
+    """Hold an order's folder for this process alone, and make it if it is new."""
+    folder = order.folder
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(f"the folder {folder} cannot be made: {error.strerror}") from None
+    with (folder / LOCK).open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise FileExistsError(f"another process is running in {folder}") from None
+        if not order.is_begun:
+            config = json.dumps(dataclasses.asdict(order.job), indent=1)
+            checkpoint.write_atomically(folder / CONFIG, config.encode())
+        yield
+
+
+@contextmanager
+def stopping_on_interrupt(runs: Sequence[Run]) -> Iterator[None]:
+    """Let Ctrl-C stop the runs after the batch at hand; a second one stops them at once."""
+
+    def ask(_signal: int, _frame: object) -> None:
+        if runs[0].stopping:
+            raise KeyboardInterrupt
+        for run in runs:
+            run.stopping = True
+
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
