@@ -137,10 +137,16 @@ def _side_by_side(orders: Sequence[tuple[Run, Order]]) -> dict[Path, Found | Exc
 
 def _alone(order: Order, note: str | None = None) -> Found:
     """Carry out an order by itself; its observer gets the ``note`` first."""
-    if order.is_done:
-        return read_object(order.folder / RESULT)
-    run = order.run()
-    with _in_folder(order), stopping_on_interrupt([run]):
+    with ExitStack() as held:
+        is_new = not order.is_begun
+        if not is_new:
+            held.enter_context(_in_folder(order))
+            if order.is_done:
+                return read_object(order.folder / RESULT)
+        run = order.run()
+        if is_new:  # a job that cannot be run leaves no folder behind
+            held.enter_context(_in_folder(order))
+        held.enter_context(stopping_on_interrupt([run]))
         if note is not None:
             run.observer.noted(note)
         return _carried_out(run, order.job)
