@@ -3,11 +3,17 @@
 import torch
 
 from tests.streams import tiny_stream
-from ucb.engine import Run, Schedule, Training
+from ucb.engine import Job, Run, Schedule, Training
 from ucb.engine.settings import with_values
 from ucb.methods import known_methods
 from ucb.nets import mlp
 from ucb.seeds import derived_seed, generator_for
+
+
+def small_job(epochs=1):
+    """Fine-tuning on the first task of 5-Split MNIST, with four units."""
+    training = {"epochs": epochs, "checkpoint_every": 20, "eval_samples": 1}
+    return Job("mnist-5split", "ord-ft", tasks=1, net_options={"hidden": [4]}, training=training)
 
 
 def small_run(

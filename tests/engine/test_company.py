@@ -7,19 +7,13 @@ from itertools import count
 import pytest
 import torch
 
-from tests.engine.runs import small_run
+from tests.engine.runs import small_job, small_run
 from ucb import engine
-from ucb.engine import InterruptedRunError, Job, Observer, Order, report
+from ucb.engine import InterruptedRunError, Observer, Order, report
 from ucb.engine import orders as ordered
 from ucb.engine.report import company_of, result_of
 
-SMALL = Job(
-    "mnist-5split",
-    "ord-ft",
-    tasks=1,
-    net_options={"hidden": [4]},
-    training={"epochs": 1, "checkpoint_every": 20, "eval_samples": 1},
-)
+SMALL = small_job()
 
 
 def shared(result):

@@ -5,16 +5,11 @@ import json
 
 import pytest
 
+from tests.engine.runs import small_job
 from ucb import engine
-from ucb.engine import InterruptedRunError, Job, Observer, Order, orders
+from ucb.engine import InterruptedRunError, Observer, Order, orders
 
-SMALL = Job(
-    "mnist-5split",
-    "ord-ft",
-    tasks=1,
-    net_options={"hidden": [4]},
-    training={"epochs": 2, "checkpoint_every": 20, "eval_samples": 1},
-)
+SMALL = small_job(epochs=2)
 
 
 class Cut(Observer):

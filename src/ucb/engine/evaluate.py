@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from ucb.bayes.predict import from_logits
 from ucb.methods import Asked, Method
 from ucb.metrics import ece, nlls, reliability
 from ucb.seeds import generator_for
@@ -67,7 +66,7 @@ def judge(method: Method, stream: Stream, index: int, samples: int, device: torc
         logits = method.logits(x, asked, count, generator)
         if known:
             logits = logits[..., outputs.start : outputs.stop]
-        return from_logits(logits).probabilities
+        return logits.softmax(-1).mean(0)
 
     sampled, mean, truth = [], [], []
     for x, y in task.test.batches(torch.arange(len(task.test)), rows_at_once(task.test, device), device):
