@@ -4,12 +4,15 @@ import csv
 import io
 import json
 import math
+import shutil
+import subprocess
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.reproduce.made_up import keep, row, tiny
-from ucb.reproduce import FORMATS, compared, table_named
+from ucb.reproduce import FORMATS, compared, table_named, tables
 from ucb.reproduce.compare import RULE, Measure
 
 TWO_SEEDS = math.sqrt(0.5) * 0.2
@@ -159,13 +162,25 @@ def test_latex_says_what_it_needs_and_prints_its_notes(table, lines):
 
 
 def test_latex_takes_every_character_as_it_is(table, lines):
-    note = r"50% of $x_1 & #2 {a} ~b^c \d <e> |mu|/sigma |f| over 1/sigma 1 +- 2"
+    note = r"50% of $x_1 & #2 {a} ~b^c \d <e> |mu|/sigma |f| over 1/sigma 1 +- 2, -0.5 by rho of ucb-mu-snr"
     written = FORMATS["tex"](table, [replace(lines["ucb"], notes=(note,))])
     escaped = (
         r"50\% of \$x\_1 \& \#2 \{a\} \textasciitilde{}b\textasciicircum{}c \textbackslash{}d "
-        r"\textless{}e\textgreater{} $|\mu|/\sigma$ \textbar{}f\textbar{} over $1/\sigma$ 1 $\pm$ 2"
+        r"\textless{}e\textgreater{} $|\mu|/\sigma$ \textbar{}f\textbar{} over $1/\sigma$ 1 $\pm$ 2, $-$0.5 "
+        r"by $\rho$ of ucb-mu-snr"
     )
     assert rf"(1) {escaped}\par}}" in written
+
+
+@pytest.mark.skipif(shutil.which("pdflatex") is None, reason="no LaTeX here")
+@pytest.mark.parametrize("name", tables())
+def test_latex_compiles(name, tmp_path):
+    written = FORMATS["tex"](tables()[name], compared(tables()[name], Path(__file__).parents[2] / "results"))
+    document = rf"\documentclass{{article}}\usepackage{{booktabs}}\begin{{document}}{written}\end{{document}}"
+    (tmp_path / "page.tex").write_text(document)
+    words = ["pdflatex", "-halt-on-error", "-interaction=nonstopmode", "page.tex"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-2000:]
 
 
 def test_json_has_everything(table, lines):

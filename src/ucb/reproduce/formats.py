@@ -142,11 +142,14 @@ def _small(note: str) -> str:
 
 
 IN_MATHS = {
-    "|mu|/sigma": r"$|\mu|/\sigma$",
-    "1/sigma": r"$1/\sigma$",
-    "|mu|": r"$|\mu|$",
-    " +- ": r" $\pm$ ",
+    r"\|mu\|/sigma": r"$|\mu|/\sigma$",
+    r"1/sigma": r"$1/\sigma$",
+    r"\|mu\|": r"$|\mu|$",
+    r"(?<![\w-])(?:mu|rho|sigma)(?![\w-])": r"$\{}$",
+    r" \+- ": r" $\pm$ ",
+    r"(?<![\w.])[+-](?=\d)": "${}$",
 }
+"""Patterns, and what stands for them; of two that fit, the first is taken. ``{}`` is what was found."""
 ESCAPED = {each: f"\\{each}" for each in "&%$#_{}"} | {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -156,10 +159,14 @@ ESCAPED = {each: f"\\{each}" for each in "&%$#_{}"} | {
     "|": r"\textbar{}",
     '"': "''",
 }
-TO_LATEX = IN_MATHS | ESCAPED
-SPECIAL = re.compile("|".join(map(re.escape, TO_LATEX)))
-"""Longer words stand first: of two that fit, the first is taken."""
+SPECIAL = re.compile("|".join([*(f"({pattern})" for pattern in IN_MATHS), *map(re.escape, ESCAPED)]))
 
 
 def _for_latex(cell: str) -> str:
-    return SPECIAL.sub(lambda found: TO_LATEX[found[0]], cell)
+    return "--" if cell == "-" else SPECIAL.sub(_written, cell)
+
+
+def _written(found: re.Match[str]) -> str:
+    if found.lastindex is None:
+        return ESCAPED[found[0]]
+    return list(IN_MATHS.values())[found.lastindex - 1].replace("{}", found[0])
