@@ -58,7 +58,8 @@ def words() -> str:
         "**ACC** is the mean test accuracy over all tasks after the last one was learnt, in percent.",
         "**BWT** is the mean over all tasks of how much the accuracy has changed since the task was learnt, in points: "
         "below zero is forgetting. As in the paper's Eq. 8 the last task counts, with 0.",
-        "**+-** is the standard deviation over seeds, and **difference** our ACC less the paper's.",
+        "**+-** is the standard deviation over seeds (squares divided by n - 1), and **difference** our ACC less the "
+        "paper's.",
         f"**within**: our ACC differs from the paper's by at most twice the combined spread (the root of the sum of "
         f"both squares, as far as they are known), but {LEAST:g} points are always allowed and more than {MOST:g} "
         f"never, and {WITHOUT_SPREAD:g} where no spread is known; half of the last digit that the paper "
@@ -96,8 +97,9 @@ def differing(results: Path) -> str:
         "**Tuning.** The paper tunes on validation data of the first two tasks. These often do not foretell what ten "
         "will forget (they are easily told apart, or the net is too small for many), so that held-out data of all "
         f"tasks decides, but for {by_two(results)}. Where a table has no recipe of its own for a method, the "
-        "benchmark's serves; each says which data decided. Every method has its own grid, and test data is never read "
-        "([methods.md](methods.md)).",
+        "benchmark's serves; each says which data decided. Every method has its own grid, and test data chooses no "
+        "settings ([methods.md](methods.md)). Settings that lie **at an edge** of what was tried are named: "
+        "something better may lie beyond.",
         "**IMM** merges the nets of all tasks at a task's end, and each task is judged after that, the first time too: "
         "its BWT may be above 0. Of its two forms the one with the better test ACC stands beside the paper's.",
         f"**Judging.** Class probabilities are averaged over {Training().eval_samples} weight samples.",
@@ -115,8 +117,8 @@ def largest_head(results: Path) -> str:
         for result in found
         if row.method == "conjugate" and "stored_values" in result
     ]
-    most = f", at most {max(stored) / 1e6:.0f} million values in these tables" if stored else ""
-    return f"the conjugate head's matrix has the square of the trunk's width{most}"
+    most = f"; with its net at most {max(stored) / 1e6:.0f} million values in these tables" if stored else ""
+    return f"the conjugate head keeps a matrix of (width + 1)^2 in double precision, two values each{most}"
 
 
 def by_two(results: Path) -> str:

@@ -16,7 +16,7 @@ from ucb.reproduce.compare import Measure, results_of
 Lines = Mapping[str, Sequence[Line]]
 
 CONTROLS = {"ucb": ("uniform-lr",), "ucb-ng": ("ucb-ng-uniform", "uniform-lr")}
-"""Of each method of ours, whose rates follow the uncertainty, the same or the like with rates that do not."""
+"""Of each method of ours, whose rates follow the uncertainty, first the same without that: its own control."""
 OURS = tuple(CONTROLS)
 RIVALS = ("ord-ft", "hat", "packnet")
 STILL = 0.01
@@ -28,6 +28,8 @@ class Compared(NamedTuple):
     """A row of ours beside a control."""
 
     method: str
+    is_own: bool
+    """Whether nothing but the rates differs."""
     spread: float | None
     """How much log sigma varies within the first layer."""
     is_better: bool
@@ -41,9 +43,8 @@ def controls(lines: Lines, results: Path) -> str:
         return ""
     said = (
         "Does the uncertainty do the work? `uniform-lr` is UCB with one rate for all weights, `ucb-ng-uniform` is "
-        "UCB-NG with one rate for all weights of a tensor, the mean of those that it would have given them. In "
-        f"{sum(each.is_better for each in found)} of {len(found)} comparisons the rates that follow each weight's "
-        "uncertainty are better by more than twice the combined spread. Beside each stands how much log sigma varies "
+        "UCB-NG with one rate for all weights of a tensor, the mean of those that it would have given them. "
+        f"{counted(found)} Beside each stands how much log sigma varies "
         "within the first layer (standard deviation, mean over seeds): where that is near 0, sigma never left its "
         "start, rates that follow it are one rate, and the method is its own control."
     )
@@ -53,6 +54,23 @@ def controls(lines: Lines, results: Path) -> str:
     heads = ["table", "ours", "ACC", "control", "its ACC", "difference", "twice the combined spread"]
     rows = [each.cells for each in found]
     return f"{wrapped(said)}\n\n{markdown_table([*heads, 'log sigma varies by', 'better?'], rows)}"
+
+
+def counted(found: Sequence[Compared]) -> str:
+    """Say how often ours is better than its own control, and how often than another method's."""
+    own, others = ([each.is_better for each in found if each.is_own is own] for own in (True, False))
+    said = []
+    if own:
+        said.append(
+            f"Rates that follow each weight's uncertainty are better than their own control by more than twice the "
+            f"combined spread in {sum(own)} of {len(own)} comparisons."
+        )
+    if others:
+        said.append(
+            f"`ucb-ng` is better than `uniform-lr`, from which it differs in more than the rates, in {sum(others)} of "
+            f"{len(others)}."
+        )
+    return " ".join(said)
 
 
 def _controlled(table: Table, lines: Sequence[Line], results: Path) -> Iterator[Compared]:
@@ -68,7 +86,7 @@ def _controlled(table: Table, lines: Sequence[Line], results: Path) -> Iterator[
                 ours, theirs, *between, said = beside(_acc(line), _acc(control))
                 names = [f"`{table.id}`", f"`{line.name}`", ours, f"`{control.name}`", theirs]
                 cells = [*names, *between, "-" if spread is None else f"{spread:.2g}", said]
-                yield Compared(row.method, spread, said == "yes", cells)
+                yield Compared(row.method, name == CONTROLS[row.method][0], spread, said == "yes", cells)
 
 
 def sigma_spread(found: Sequence[Mapping[str, object]]) -> float | None:

@@ -22,7 +22,11 @@ def section(table: Table, lines: Sequence[Line], results: Path) -> str:
         wrapped(f"Table `{table.id}`. {seeds(lines)}"),
         FORMATS["md"](table, lines).strip(),
         wrapped(verdicts(table, lines)),
-        "To repeat it (what is there is not run again; `--out FOLDER` begins anew):",
+        wrapped(
+            "To repeat it. What is there is not run again; to begin anew, move "
+            f"`runs/tables/{table.id}` away, and give `ucb reproduce` an `--out FOLDER` and `ucb table` the same "
+            "`--results FOLDER`. The search goes on from what is in `results/tuning`."
+        ),
         commands(table, results),
     ]
     if list(runs_of(table, results)):

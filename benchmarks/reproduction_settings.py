@@ -36,10 +36,21 @@ def settings_table(table: Table, results: Path) -> str:
         link = f"[{folder}/{row.method}](../{RECIPES}/{folder}/{row.method}.json)" if folder else "none"
         chosen = named(config["training"] | config["settings"]) or "defaults"
         changed = ", ".join(name for name, value in row.settings.items() if recipe.settings.get(name) != value)
-        found_so = recipe.found + (f"; the row changes {changed}" if recipe.found and changed else "")
+        found_so = recipe.found + (f"; at an edge: {', '.join(edges)}" if (edges := at_edges(recipe)) else "")
+        found_so += f"; the row changes {changed}" if recipe.found and changed else ""
         lines.setdefault((net_in(config), link, chosen, found_so), []).append(f"`{row.name}`")
     rows = [[", ".join(names), *line] for line, names in lines.items()]
     return markdown_table(["rows", "net", "recipe", "settings", "how they were found"], rows)
+
+
+def at_edges(recipe: Recipe) -> list[str]:
+    """Return the settings whose chosen number is the smallest or the largest that was tried."""
+    numbers = {name: [each for each in values if type(each) in (int, float)] for name, values in recipe.grid.items()}
+    return [
+        name
+        for name, tried in numbers.items()
+        if len(tried) > 1 and recipe.settings.get(name) in (min(tried), max(tried))
+    ]
 
 
 def others_now(table: Table, results: Path) -> list[str]:

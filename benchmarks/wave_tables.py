@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
-from statistics import mean, pstdev
+from statistics import mean, stdev
 from typing import Any
 
 RESULTS = Path(__file__).parent.parent / "results" / "waves"
@@ -68,7 +68,7 @@ def _row(data: str, method: str, runs: Runs) -> str:
     sizes = runs[0]["bytes_after_each_wave"]
     cells = [
         f"{NAMES[data]}, `{method}`",
-        f"{over_seeds('accuracy'):.2f} % +- {pstdev(run['accuracy'] for run in runs):.2f}",
+        f"{over_seeds('accuracy'):.2f} % +- {stdev(run['accuracy'] for run in runs):.2f}",
         f"{over_seeds('accuracy_where_sure'):.2f} %",
         f"{over_seeds('ece'):.4f}",
         f"{100 * over_seeds('called_unsure'):.1f} %",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from statistics import mean, median, pstdev
+from statistics import mean, median, stdev
 
 import method_tables
 import reproduction_page
@@ -54,7 +54,7 @@ def runs(name: str) -> str:
         lines.append(f"| {kind} | {' | '.join(times)} | {seconds['ratio']:.2f} |")
     lines += ["", "| precision | ACC | BWT |", "| --- | --- | --- |"]
     for precision, three in found["precision"].items():
-        figures = (f"{mean(three[part]):.2f} +- {pstdev(three[part]):.2f}" for part in ("acc", "bwt"))
+        figures = (f"{mean(three[part]):.2f} +- {stdev(three[part]):.2f}" for part in ("acc", "bwt"))
         lines.append(f"| {precision} | {' | '.join(figures)} |")
     streams = found["many tasks"]
     times = "; ".join(

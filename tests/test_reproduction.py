@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from ucb.cli import app as commands
 from ucb.cli import tune
-from ucb.engine.recipes import recipe_for
+from ucb.engine.recipes import Recipe, recipe_for
 from ucb.reproduce import table_named, tables
 from ucb.reproduce.compare import Measure
 from ucb.reproduce.jobs import job_of
@@ -51,6 +51,13 @@ def plain(text):
 
 def test_the_committed_page_is_what_the_results_say(made):
     assert PAGE.read_text() == made.page(), "run benchmarks/write_docs.py"
+
+
+def test_settings_at_the_edge_of_what_was_tried_are_named(made):
+    settings = {"lr": 0.3, "power": 2.0, "uniform": True, "clip": 1.0, "gain": 0.5}
+    grid = {"lr": [0.1, 0.3], "power": [1.0, 2.0, 3.0], "uniform": [True, False], "clip": [1.0], "gain": [0.5, 1.0]}
+    settings_module = sys.modules["reproduction_settings"]
+    assert settings_module.at_edges(Recipe(settings=settings, grid=grid)) == ["lr", "gain"]
 
 
 def test_every_result_file_stands_in_a_table(made):
@@ -104,7 +111,7 @@ def test_what_matches_and_what_does_not_is_said_with_the_reason(made, tmp_path):
     assert "`ucb` was measured with other settings" not in text
     chosen = recipe_for("5split-mnist", "ucb")
     assert f"temperature {chosen.settings['temperature']}, " in text
-    assert f"| {chosen.found} |" in text
+    assert f"| {chosen.found}" in text
     script = "python benchmarks/tune_tables.py 5split-mnist --methods hat,ucb,ucb-ng,vcl,vcl-vadam --device cuda"
     assert f"{script} ucb reproduce 5split-mnist --device cuda ucb table 5split-mnist" in text
 
@@ -135,7 +142,8 @@ def test_ucb_stands_beside_the_control_of_its_own_size_with_how_far_sigma_moved(
     assert "Does the uncertainty" not in made.page(tmp_path)
     keep(tmp_path, "permuted-mnist", "uniform-lr-0.1m", (91.0, 91.2))
     text = made.page(tmp_path)
-    assert "In 1 of 1 comparisons" in plain(text)
+    assert "their own control by more than twice the combined spread in 1 of 1 comparisons." in plain(text)
+    assert "differs in more than the rates" not in plain(text)
     assert "| `ucb-0.1m` | 93.10 +- 0.14 | `uniform-lr-0.1m` | 91.10 +- 0.14 | +2.00 | 0.40 | 0.25 | yes |" in text
     assert "So it is with `ucb`" not in text
     keep(tmp_path, "permuted-mnist", "ucb-0.1m", (93.0, 93.2), spread=0.001)
@@ -147,7 +155,10 @@ def test_ucb_ng_stands_beside_its_own_control_too(made, tmp_path):
     keep(tmp_path, "5split-mnist", "ucb-ng-uniform", (98.0, 98.2), spread=0.5)
     keep(tmp_path, "5split-mnist", "uniform-lr", (99.0, 99.2))
     text = made.page(tmp_path)
-    assert "In 1 of 2 comparisons" in plain(text)
+    assert "their own control by more than twice the combined spread in 1 of 1 comparisons." in plain(text)
+    assert "`ucb-ng` is better than `uniform-lr`, from which it differs in more than the rates, in 0 of 1." in plain(
+        text
+    )
     assert "| `ucb-ng` | 99.10 +- 0.14 | `ucb-ng-uniform` | 98.10 +- 0.14 | +1.00 | 0.40 | 0.5 | yes |" in text
     assert "| `ucb-ng-uniform` | 98.10 +- 0.14 | `" not in text, "a control is not beside a control"
     assert "So it is with `ucb`" not in text, "nothing is known of it"

@@ -120,9 +120,9 @@ def test_ctrl_c_saves_and_resume_gives_the_result_of_a_whole_run(done, tmp_path)
         _, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert re.fullmatch(
-        rf"interrupted: stopped in task \d, .*; the state is saved\ngo on with: ucb resume {folder}\n", err
+        rf"interrupted: stopped (?:in|after) task \d.*; the state is saved\ngo on with: ucb resume {folder}\n", err
     )
-    assert "stopped in task" in (folder / "log.txt").read_text()
+    assert "stopped " in (folder / "log.txt").read_text()
     answer = ucb("resume", folder)
     assert answer.exit_code == 0, answer.output
     assert figures(folder) == figures(done[0])
@@ -132,7 +132,18 @@ def test_ctrl_c_among_several_seeds_names_the_run_to_go_on_with(tmp_path):
     words = ["run", "mnist-5split", "--epochs", "3", "--hidden", "16", "--seeds", "3,4", "--out", tmp_path / "both"]
     err = interrupted(*words, when="seed 3: task 1 epoch 1")
     assert "the state is saved" in err
-    assert err.endswith(f"go on with: ucb resume {tmp_path / 'both' / 'seed3'}\n")
+    both = tmp_path / "both"
+    assert err.endswith(f"go on with: ucb resume {both / 'seed3'}\nnot begun: {both / 'seed4'}\n")
+
+
+def test_of_several_seeds_the_one_that_fails_is_named_and_the_others_are_shown(tmp_path):
+    (tmp_path / "seed1" / "config.json.part").mkdir(parents=True)  # where its configuration would be written
+    answer = ucb(*SMALL, "--seeds", "0,1,2", "--out", tmp_path)
+    assert answer.exit_code == 1, answer.output
+    assert answer.stderr.startswith("error: seed 1: ")
+    assert "ucb resume" not in answer.stderr
+    assert "2 seeds: ACC" in answer.stdout
+    assert [path.parent.name for path in sorted(tmp_path.glob("*/result.json"))] == ["seed0", "seed2"]
 
 
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(done, tmp_path):

@@ -1,10 +1,12 @@
 """``ucb tune`` as a user meets it."""
 
 import json
+import time
+from pathlib import Path
 
 import pytest
 
-from tests.cli.asking import interrupted, refused, ucb
+from tests.cli.asking import interrupted, launched, refused, ucb
 from ucb.cli import tune
 
 
@@ -98,3 +100,25 @@ def test_ctrl_c_in_a_search_says_what_is_kept_and_the_same_command_goes_on(tmp_p
     assert answer.exit_code == 0, answer.output
     assert f"6 points, {kept} tried before\n" in answer.stdout
     assert len(json.loads(record.read_text())["trials"]) == 6
+
+
+def children_of(process):
+    return [int(each) for each in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="asks Linux for a process's children")
+def test_a_search_that_is_killed_leaves_no_processes_behind(tmp_path):
+    """They load PyTorch, learn for nobody, and would then wait for ever."""
+    words = ["--epochs", 50, "--jobs", 2, "--grid", "lr=0.01,0.03", "--results", tmp_path, "--out", tmp_path]
+    with launched(*TUNE[:-2], *words) as process:
+        until = time.monotonic() + 60
+        while len(children_of(process.pid)) < 3 and time.monotonic() < until:  # two, and one that keeps count of them
+            time.sleep(0.1)
+        left = children_of(process.pid)
+        assert len(left) == 3
+        time.sleep(8)  # they have begun
+        process.kill()
+        until = time.monotonic() + 30
+        while any(Path(f"/proc/{each}").exists() for each in left) and time.monotonic() < until:
+            time.sleep(0.1)
+        assert [each for each in left if Path(f"/proc/{each}").exists()] == []

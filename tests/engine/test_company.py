@@ -31,7 +31,7 @@ def new_process(monkeypatch):
 
 
 def test_the_peak_of_a_process_is_told_of_its_first_run_only(tmp_path, new_process):
-    results = engine.start_all(orders(tmp_path, 3))
+    results = engine.go_on_with_all(orders(tmp_path, 3))
     assert [shared(result) for result in results] == [(0, True), (0, False), (0, False)]
     assert results[0]["peak_memory_bytes"] > 50e6, "PyTorch alone takes more"
     written = [json.loads((tmp_path / str(seed) / "result.json").read_text()) for seed in range(3)]
@@ -39,10 +39,10 @@ def test_the_peak_of_a_process_is_told_of_its_first_run_only(tmp_path, new_proce
 
 
 def test_runs_side_by_side_say_with_how_many_and_no_memory(tmp_path, new_process, monkeypatch):
-    monkeypatch.setattr(ordered, "obstacle_beside_others", lambda run: None)
-    assert [shared(result) for result in engine.start_all(orders(tmp_path / "three", 3))] == [(2, False)] * 3
+    monkeypatch.setattr(ordered, "obstacle_beside_others", lambda *_: None)
+    assert [shared(result) for result in engine.go_on_with_all(orders(tmp_path / "three", 3))] == [(2, False)] * 3
     monkeypatch.setattr(report, "_runs_begun", count())
-    assert [shared(result) for result in engine.start_all(orders(tmp_path / "one", 1))] == [(0, True)]
+    assert [shared(result) for result in engine.go_on_with_all(orders(tmp_path / "one", 1))] == [(0, True)]
 
 
 class Stopping(Observer):

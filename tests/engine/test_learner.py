@@ -52,3 +52,5 @@ def test_mistakes_are_told(tmp_path):
         learner(stream, samples=3).load(tmp_path / "model")
     with pytest.raises(ValueError, match="did you mean ucb"):
         Learner(mlp((8,), stream.head_sizes), stream, "ucbb")
+    with pytest.raises(TypeError, match=r"Linear has none: give it HeadedNet\("):
+        Learner(torch.nn.Linear(8, 2), stream)

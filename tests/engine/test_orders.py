@@ -2,12 +2,18 @@
 
 import dataclasses
 import json
+import os
+import signal
+import weakref
 
 import pytest
+import torch
 
-from tests.engine.runs import small_job
+from tests.engine.runs import small_job, small_run
 from ucb import engine
-from ucb.engine import InterruptedRunError, Observer, Order, orders
+from ucb.engine import DivergedError, InterruptedRunError, Observer, Order, orders
+from ucb.engine.job import Job
+from ucb.engine.side_by_side import obstacle_beside_others
 
 SMALL = small_job(epochs=2)
 
@@ -24,7 +30,7 @@ class Cut(Observer):
 def groups(monkeypatch):
     """As on a GPU, runs learn at the same time; how many did is noted."""
     sizes, really = [], orders.each_side_by_side
-    monkeypatch.setattr(orders, "obstacle_beside_others", lambda run: None)
+    monkeypatch.setattr(orders, "obstacle_beside_others", lambda *_: None)
     monkeypatch.setattr(orders, "each_side_by_side", lambda runs, work: sizes.append(len(runs)) or really(runs, work))
     return sizes
 
@@ -38,9 +44,9 @@ def figures(found):
 
 
 def test_what_was_cut_goes_on_side_by_side_with_what_is_new(tmp_path, groups):
-    whole = [figures(found) for found in engine.start_all(of_seeds(tmp_path / "whole", range(3)))]
+    whole = [figures(found) for found in engine.go_on_with_all(of_seeds(tmp_path / "whole", range(3)))]
     with pytest.raises(InterruptedRunError):
-        engine.start_all(of_seeds(tmp_path, [0, 1], Cut()))
+        engine.go_on_with_all(of_seeds(tmp_path, [0, 1], Cut()))
     groups.clear()
     begun = list[int]()
 
@@ -64,7 +70,7 @@ def test_each_failure_is_its_own(tmp_path, groups):
         order._replace(job=dataclasses.replace(order.job, **change))
         for order, change in zip(ordered, changes, strict=True)
     ]
-    with orders._in_folder(ordered[3]):
+    with orders._in_folder(ordered[3], is_new=True):
         *failures, found = engine.go_on_with_all(ordered)
     said = ["config.json", "no setting 'lrr'", "the loss became", "another process is running"]
     for failure, words in zip(failures, said, strict=True):
@@ -74,7 +80,7 @@ def test_each_failure_is_its_own(tmp_path, groups):
 
 
 def test_what_is_done_is_not_run_again(tmp_path, groups):
-    (found,) = engine.start_all(of_seeds(tmp_path, [0]))
+    (found,) = engine.go_on_with_all(of_seeds(tmp_path, [0]))
     again = engine.go_on_with_all(of_seeds(tmp_path, [0, 1]))
     assert groups == [1, 1]
     assert again[0] == found == json.loads((tmp_path / "0" / "result.json").read_text())
@@ -86,3 +92,70 @@ def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     (failure,) = engine.go_on_with_all(of_seeds(tmp_path, [0]))
     assert "holds something else" in str(failure)
     assert [path.name for path in (tmp_path / "0").iterdir()] == ["letters.txt"]
+
+
+def test_ctrl_c_after_the_last_batch_begins_nothing_more(tmp_path):
+    class Interrupting(Observer):
+        def epoch_ended(self, epoch):
+            if epoch.epoch == 1:
+                os.kill(os.getpid(), signal.SIGINT)
+
+    with pytest.raises(InterruptedRunError, match="stopped after task 1"):
+        engine.go_on_with_all(of_seeds(tmp_path, [0, 1], Interrupting()))
+    assert not (tmp_path / "1").exists()
+    ordered = of_seeds(tmp_path, [0, 1])
+    found, _ = engine.go_on_with_all(ordered)
+    assert figures(found) == figures(engine.start(ordered[0].job, tmp_path / "whole"))
+
+
+def test_a_folder_that_another_process_has_begun_meanwhile_is_left_to_it(tmp_path, monkeypatch):
+    (order,) = of_seeds(tmp_path, [0])
+    built = Job.run
+
+    def while_another_begins(job, *words):
+        order.folder.mkdir()
+        (order.folder / "config.json").write_text("another's")
+        return built(job, *words)
+
+    monkeypatch.setattr(Job, "run", while_another_begins)
+    with pytest.raises(FileExistsError, match="holds a run already"):
+        engine.start(order.job, order.folder)
+    assert (order.folder / "config.json").read_text() == "another's"
+
+
+def test_a_run_that_failed_is_gone_when_the_next_one_learns(tmp_path, monkeypatch):
+    built, runs, alive = Job.run, [], []
+
+    def noted(job, *words):
+        run = built(job, *words)
+        runs.append(weakref.ref(run))
+        return run
+
+    class Failing(Observer):
+        def batch_learnt(self, *_):
+            raise RuntimeError("no more")
+
+    class Looking(Observer):
+        def task_began(self, *_):
+            alive.append(sum(run() is not None for run in runs))
+
+    monkeypatch.setattr(Job, "run", noted)
+    first, second = of_seeds(tmp_path, [0, 1])
+    failure, _ = engine.go_on_with_all([first._replace(observer=Failing()), second._replace(observer=Looking())])
+    assert str(failure) == "no more"
+    assert alive == [1]
+
+
+def test_runs_of_different_precision_do_not_go_side_by_side():
+    one, other = small_run("ord-ft"), small_run("ord-ft", precision="float32")
+    for run in (one, other):
+        run.device = torch.device("cuda")
+    assert obstacle_beside_others(other) is None
+    assert "others beside it have tf32" in obstacle_beside_others(other, [one])
+
+
+def test_weights_that_the_last_step_blew_up_are_told(tmp_path):
+    in_one_step = SMALL.training | {"batch_size": 20000, "epochs": 1}
+    job = dataclasses.replace(SMALL, training=in_one_step, settings={"lr": 1e30})
+    with pytest.raises(DivergedError, match=r"the held-out loss became (nan|inf) in task 1, epoch 1: try"):
+        engine.start(job, tmp_path / "run")

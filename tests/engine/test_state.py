@@ -3,6 +3,7 @@ import math
 import pytest
 import torch
 
+from tests.engine.runs import small_run
 from ucb.engine import checkpoint
 from ucb.engine.state import Copy, brought_to, flatten, unflatten
 
@@ -120,3 +121,18 @@ def test_a_pickle_in_a_checkpoints_clothes_runs_nothing(tmp_path):
     with pytest.raises(Exception):  # noqa: B017, PT011 (any refusal will do)
         checkpoint.load(tmp_path)
     assert not (tmp_path / "ran").exists()
+
+
+def test_the_next_checkpoint_does_not_take_the_place_of_the_only_whole_one(tmp_path):
+    run = small_run("ord-ft", tmp_path)
+    run.learn()
+    newest = max(tmp_path.glob("checkpoint-*"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    (tmp_path / "checkpoint-000001-0123456789abcdef.safetensors.part").write_bytes(b"a kill left this")
+    again = small_run("ord-ft", tmp_path)
+    assert again.resume()
+    again.save()
+    assert [checkpoint.load(tmp_path).damaged, len(list(tmp_path.glob("checkpoint-*")))] == [[], 2]
+    newest = max(tmp_path.glob("checkpoint-*"))
+    newest.write_bytes(newest.read_bytes()[:-1])
+    assert checkpoint.load(tmp_path).damaged == [newest], "the one before is whole"

@@ -200,3 +200,21 @@ def test_on_a_gpu_so_many_rows_go_side_by_side(planned, monkeypatch):
         ["ord-ft seed 0", "ord-ft seed 1", "ord-ft-slow seed 0", "ord-ft-slow seed 1"],
         ["ucb seed 0", "ucb seed 1"],
     ]
+
+
+def test_a_result_that_cannot_be_kept_does_not_stop_the_others(planned):
+    runs = planned(tiny(row("ord-ft")), [0, 1])
+    runs[0].result.mkdir(parents=True)
+    first, second = side_by_side(runs)
+    assert first.result is None
+    assert "directory" in first.failure.lower()
+    assert second.planned.result.is_file()
+
+
+def test_what_was_cut_on_another_device_must_be_removed(planned):
+    (each,) = planned(tiny(row("ord-ft")), [0])
+    list(carry_out([each], lambda _: Cut()))
+    (again,) = planned(tiny(row("ord-ft")), [0], device="cuda")
+    assert again.state == "other settings"
+    assert again.why == ("device was cpu and is cuda",)
+    assert again.remove == (each.folder,)

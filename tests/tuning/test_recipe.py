@@ -16,7 +16,8 @@ def trial(point, score):
 def filled(tmp_path, points, **options):
     """A record of points whose score is their rate."""
     record = Record(Search("mnist-5split", **{"method": "ucb"} | options), tmp_path)
-    record.trials = [trial(point, point["lr"]) for point in points]
+    for point in points:
+        record.add(trial(point, point["lr"]))
     return record
 
 

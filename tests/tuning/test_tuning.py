@@ -174,5 +174,40 @@ def test_ctrl_c_stops_all_trials_that_learn_side_by_side(monkeypatch):
     monkeypatch.setattr(trial, "run_of", run_interrupted)
     monkeypatch.setattr(trial, "obstacle_beside_others", lambda run: None)
     with pytest.raises(InterruptedRunError):
-        trial.try_together(Search("mnist-5split", "ord-ft", **SMALL), [{"lr": 0.1}, {"lr": 0.3}])
+        list(trial.try_together(Search("mnist-5split", "ord-ft", **SMALL), [{"lr": 0.1}, {"lr": 0.3}]))
     assert [len(run.judgements) for run in runs] == [0, 0]
+
+
+def test_trials_that_ended_are_found_though_another_failed(monkeypatch):
+    really = trial.tried
+
+    def tried(search, run, point):
+        if point["lr"] == 0.3:
+            raise RuntimeError("no memory")
+        return really(search, run, point)
+
+    monkeypatch.setattr(trial, "tried", tried)
+    monkeypatch.setattr(trial, "obstacle_beside_others", lambda run: None)
+    trials = trial.try_together(Search("mnist-5split", "ord-ft", **SMALL), [{"lr": 0.3}, {"lr": 0.1}])
+    assert next(trials)["settings"] == {"lr": 0.1}
+    with pytest.raises(RuntimeError, match="no memory"):
+        next(trials)
+
+
+def test_two_processes_add_to_one_search(tmp_path):
+    search = Search("mnist-5split", "ord-ft", **SMALL)
+    one, other = Record(search, tmp_path), Record(search, tmp_path)
+    one.add({"settings": {"lr": 0.1}, "score": 1.0})
+    other.add({"settings": {"lr": 0.3}, "score": 2.0})
+    one.add({"settings": {"lr": 0.5}, "score": 3.0})
+    assert [each["settings"]["lr"] for each in Record(search, tmp_path).trials] == [0.1, 0.3, 0.5]
+    assert [each["settings"]["lr"] for each in one.trials] == [0.1, 0.3, 0.5]
+
+
+def test_what_held_out_data_cannot_judge_has_no_score():
+    """Joint training that learns at the end only has no figures after the first of two tasks."""
+    search = Search("mnist-5split", "ord-jt", **SMALL)
+    point = {"final_only": True, "lr": 0.1}
+    (found,) = trial.try_together(search, [point])
+    assert found["score"] is None
+    assert "no score" in found["failed"]

@@ -15,7 +15,7 @@ from ucb import engine
 from ucb.cli.bench import bench_command
 from ucb.cli.data import data_app
 from ucb.cli.export import export_command
-from ucb.cli.failing import answering
+from ucb.cli.failing import answering, complain
 from ucb.cli.learn import learn_command
 from ucb.cli.model import forget_check_command, show_command
 from ucb.cli.order import job_from, seeds_in
@@ -29,7 +29,7 @@ from ucb.cli.watch import Lines, Live
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
 from ucb.engine.job import FOLDERS
 from ucb.engine.ordering import kind_of
-from ucb.engine.orders import Order, job_in
+from ucb.engine.orders import Order, job_in, refuse_folder
 from ucb.engine.recipes import Recipe, own_recipe
 from ucb.methods import known_methods
 from ucb.nets import NETS
@@ -188,18 +188,30 @@ def _own_recipe(order: Job) -> Recipe | None:
 
 def _run_seeds(job: Job, seeds: list[int], out: Path | None, debug: bool) -> None:
     """Run a job under several seeds, each in a folder of its own."""
-    orders = []
+    orders, watching = list[Order](), dict[Path, Lines]()
     for seed in seeds:
         folder = out / f"seed{seed}" if out else Path("runs") / f"{job.benchmark}-{job.method}-seed{seed}"
-        orders.append(Order(replace(job, seed=seed), folder, Lines(console, folder / LOG, f"seed {seed}: ")))
-    folders = [order.folder for order in orders]
-    with answering(folders[0], debug, *folders[1:]):
-        results = engine.start_all(orders)
-    for result, folder in zip(results, folders, strict=True):
-        show_result(result, folder)
-    show_spread(results)
-    for home, runs in [(out, folders)] if out else [(folder, [folder]) for folder in folders]:
+        watching[folder] = Lines(console, folder / LOG, f"seed {seed}: ")
+        orders.append(Order(replace(job, seed=seed), folder, watching[folder]))
+    first, *others = watching
+    with answering(first, debug, *others):
+        for folder in watching:
+            refuse_folder(folder)
+        outcomes = engine.go_on_with_all(orders)
+    done, codes = dict[Path, dict[str, Any]](), list[int]()
+    for order, outcome in zip(orders, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            codes.append(complain(outcome, order.folder, debug, f"seed {order.job.seed}: "))
+            if order.folder.is_dir():  # it may have failed before it was made
+                watching[order.folder].keep(str(outcome))
+        else:
+            done[order.folder] = outcome
+            show_result(outcome, order.folder)
+    show_spread(list(done.values()))
+    for home, runs in [(out, list(done))] if out and done else [(folder, [folder]) for folder in done]:
         leave_report(home, runs)
+    if codes:
+        raise typer.Exit(codes[0])
 
 
 @app.command("resume", short_help="Go on with a run that was cut.")

@@ -32,10 +32,15 @@ def answering(folder: Path, debug: bool, *others: Path) -> Iterator[None]:
     except typer.Exit:
         raise
     except Exception as error:
-        if debug:
-            traceback.print_exc()
-        _say(f"error: {sentence(error, folder)}")
-        raise typer.Exit(exit_code(error)) from None
+        raise typer.Exit(complain(error, folder, debug)) from None
+
+
+def complain(error: Exception, folder: Path, debug: bool, about: str = "") -> int:
+    """Say in one sentence what went wrong, ``about`` which run, and return the exit code for it."""
+    if debug:
+        traceback.print_exception(error)
+    _say(f"error: {about}{sentence(error, folder)}")
+    return exit_code(error)
 
 
 def interruption(stop: BaseException, *folders: Path) -> str:
@@ -45,7 +50,9 @@ def interruption(stop: BaseException, *folders: Path) -> str:
     if not cut:
         return "interrupted before the run began: nothing was saved"
     where = f": {stop}; the state is saved" if isinstance(stop, InterruptedRunError) else ""
-    return "\n".join([f"interrupted{where}", *map(how_to_resume, cut)])
+    not_begun = [shlex.quote(str(folder)) for folder in folders if folder not in begun]
+    rest = [f"not begun: {', '.join(not_begun)}"] if not_begun else []
+    return "\n".join([f"interrupted{where}", *map(how_to_resume, cut), *rest])
 
 
 def sentence(error: Exception, folder: Path) -> str:

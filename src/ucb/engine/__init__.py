@@ -3,7 +3,7 @@
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.job import Job
 from ucb.engine.learner import Learner
-from ucb.engine.orders import Order, go_on_with_all, resume, start, start_all
+from ucb.engine.orders import Order, go_on_with_all, resume, start
 from ucb.engine.plateau import Schedule
 from ucb.engine.run import DivergedError, InterruptedRunError, Run, Training
 
@@ -21,5 +21,4 @@ __all__ = [
     "go_on_with_all",
     "resume",
     "start",
-    "start_all",
 ]

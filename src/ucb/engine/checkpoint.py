@@ -38,7 +38,7 @@ def save(folder: Path, state: State) -> Path:
     number = before[-1][0] + 1 if before else 1
     path = folder / f"checkpoint-{number:06d}-{_digest(data)}.safetensors"
     write_atomically(path, data)
-    for _, old in before[:-1]:
+    for old in [*(old for _, old in before[:-1]), *folder.glob("checkpoint-*.part")]:  # a kill leaves parts behind
         old.unlink(missing_ok=True)
     return path
 

@@ -35,6 +35,11 @@ class Learner:
         observer: Observer | None = None,
         **settings: Any,
     ) -> None:
+        if not isinstance(net, HeadedNet):
+            raise TypeError(
+                f"a learner needs a head for each task, and {type(net).__name__} has none: "
+                "give it HeadedNet(trunk, features, stream.head_sizes)"
+            )
         kind, where = method_named(method), device_named(device)
         chosen = with_values(kind.settings_type(), settings)
         self.run = Run(

@@ -7,6 +7,7 @@ import fcntl
 import json
 import signal
 import threading
+import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
@@ -59,18 +60,6 @@ def start(job: Job, folder: Path, observer: Observer | None = None) -> Found:
     return _alone(Order(job, folder, observer))
 
 
-def start_all(orders: Sequence[Order]) -> list[Found]:
-    """Run several jobs, each in a new folder; when all have ended, the first error among them is raised."""
-    for order in orders:
-        refuse_folder(order.folder)
-    results = list[Found]()
-    for found in go_on_with_all(orders):
-        if isinstance(found, Exception):
-            raise found
-        results.append(found)
-    return results
-
-
 def resume(folder: Path, observer: Observer | None = None) -> Found:
     """Go on with the job in ``folder``; if it is done, return its result."""
     return _alone(Order(job_in(folder), folder, observer))
@@ -82,20 +71,18 @@ def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
     One that fails does not stop the others; its error takes the place of its result. Only an interruption is raised.
     """
     found = dict[Path, Found | Exception]()
-    together, alone = list[tuple[Run, Order]](), list[tuple[str, Order]]()
+    together, alone = list[Ready](), list[tuple[str, Order]]()
     for order in orders:
-        try:
-            order = _present(order)
-            run = None if order.is_done else order.run()
-        except Exception as error:
-            found[order.folder] = error
-            continue
-        obstacle = "" if run is None else obstacle_beside_others(run)
-        if run is not None and obstacle is None:
-            together.append((run, order))
+        ready = _attempted(partial(_ready, order))
+        if isinstance(ready, Exception):
+            found[order.folder] = ready
+        elif ready is None:
+            alone.append(("", order))
+        elif obstacle := obstacle_beside_others(ready.run, [each.run for each in together]):
+            alone.append((obstacle, ready.order))
         else:
-            alone.append((obstacle or "", order))
-        del run  # ``together`` alone holds on to runs
+            together.append(ready)
+        del ready  # ``together`` alone holds on to runs
     found |= _side_by_side(together)
     together.clear()  # what they hold on the GPU is no memory of the runs that come now
     said = {""}
@@ -106,23 +93,36 @@ def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
     return [found[order.folder] for order in orders]
 
 
-def _present(order: Order) -> Order:
-    """Return the order as its folder has it, if that holds it already."""
-    if order.is_begun:
-        return order._replace(job=job_in(order.folder))
-    refuse_folder(order.folder)
-    return order
+class Ready(NamedTuple):
+    """An order, its run, and whether it is new: then its folder must still be so when it begins."""
+
+    run: Run
+    order: Order
+    is_new: bool
 
 
-def _side_by_side(orders: Sequence[tuple[Run, Order]]) -> dict[Path, Found | Exception]:
+def _ready(order: Order) -> Ready | None:
+    """Return an order as its folder has it, if that holds it already, with its run; None if it is done."""
+    if order.is_done:
+        return None
+    is_new = not order.is_begun
+    if is_new:
+        refuse_folder(order.folder)
+    else:
+        order = order._replace(job=job_in(order.folder))
+    return Ready(order.run(), order, is_new)
+
+
+def _side_by_side(orders: Sequence[Ready]) -> dict[Path, Found | Exception]:
     """Carry out runs at the same time."""
     found, held = dict[Path, Found | Exception](), dict[Run, Order]()
     with ExitStack() as folders:
-        for run, order in orders:
-            try:
-                folders.enter_context(_in_folder(order))
-            except Exception as error:
-                found[order.folder] = error
+        for run, order, is_new in orders:
+            refusal = _attempted(partial(folders.enter_context, _in_folder(order, is_new)))
+            if isinstance(refusal, Exception):
+                found[order.folder] = refusal
+            elif order.is_done:  # another process was faster
+                found[order.folder] = read_object(order.folder / RESULT)
             else:
                 held[run] = order
         if held:
@@ -139,13 +139,13 @@ def _alone(order: Order, note: str | None = None) -> Found:
     """Carry out an order by itself; its observer gets the ``note`` first."""
     with ExitStack() as held:
         is_new = not order.is_begun
-        if not is_new:
-            held.enter_context(_in_folder(order))
-            if order.is_done:
-                return read_object(order.folder / RESULT)
+        if not is_new and not order.is_done:
+            held.enter_context(_in_folder(order, is_new))
+        if order.is_done:
+            return read_object(order.folder / RESULT)
         run = order.run()
         if is_new:  # a job that cannot be run leaves no folder behind
-            held.enter_context(_in_folder(order))
+            held.enter_context(_in_folder(order, is_new))
         held.enter_context(stopping_on_interrupt([run]))
         if note is not None:
             run.observer.noted(note)
@@ -169,6 +169,7 @@ def _attempted(work: Callable[[], Made]) -> Made | Exception:
     except InterruptedRunError:
         raise
     except Exception as error:
+        traceback.clear_frames(error.__traceback__)  # they hold the run, with its net and its data
         return error
 
 
@@ -197,8 +198,8 @@ def refuse_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _in_folder(order: Order) -> Iterator[None]:
-    """Hold an order's folder for this process alone, and make it if it is new."""
+def _in_folder(order: Order, is_new: bool) -> Iterator[None]:
+    """Hold an order's folder for this process alone, and make it if it is new; others may have been faster."""
     folder = order.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -209,7 +210,8 @@ def _in_folder(order: Order) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise FileExistsError(f"another process is running in {folder}") from None
-        if not order.is_begun:
+        if is_new:
+            refuse_folder(folder)
             config = json.dumps(dataclasses.asdict(order.job), indent=1)
             checkpoint.write_atomically(folder / CONFIG, config.encode())
         yield

@@ -138,6 +138,8 @@ class Run:
         for path in found.damaged:
             self.observer.noted(f"{path.name} is damaged; the one before it is used")
         self.load_state_dict(found.state)
+        for path in found.damaged:  # else the next one would take the place of the whole one
+            path.unlink(missing_ok=True)
         return True
 
     def save(self) -> None:
@@ -185,7 +187,10 @@ class Run:
         return self.judgements[-1]
 
     def _on_stream(self) -> AbstractContextManager[None]:
-        return nullcontext() if self._stream is None else torch.cuda.stream(self._stream)
+        if self._stream is None:
+            return nullcontext()
+        self._stream.wait_stream(torch.cuda.current_stream(self.device))  # where the run was built or resumed
+        return torch.cuda.stream(self._stream)
 
     @property
     def judgements(self) -> list[list[Judgement]]:
@@ -225,11 +230,13 @@ class Run:
         steps, rate, is_best = None, math.nan, False
         while not plateau.is_over:
             if steps is None or rate != plateau.rate:  # captured steps hold the rate
-                rate = plateau.rate
+                rate, steps = plateau.rate, None  # the old ones hold the task's inputs until they are gone
                 self.method.set_rate(rate)
                 steps = self._steps(task)
             self._learn_epoch(task, steps)
             loss = self._validation_loss(task) if self.stream.scenario.boundaries else math.nan
+            if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
+                raise DivergedError(self._diverged("held-out loss", loss))
             seconds = self._tick()
             mean_loss = at.losses[0] / at.losses[1]
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
@@ -329,10 +336,14 @@ class Run:
             at.losses[0] += value
             at.losses[1] += 1
             if not math.isfinite(value) or value > 1e6:
-                raise DivergedError(
-                    f"the loss became {value:g} in task {at.task + 1}, epoch {at.epoch + 1}, batch {batch}: "
-                    f"try a smaller rate (lr is {self.method.settings.lr:g}) or clip the gradient (clip=10)"
-                )
+                raise DivergedError(self._diverged("loss", value, f", batch {batch}"))
+
+    def _diverged(self, what: str, value: float, where: str = "") -> str:
+        at = self.at
+        return (
+            f"the {what} became {value:g} in task {at.task + 1}, epoch {at.epoch + 1}{where}: "
+            f"try a smaller rate (lr is {self.method.settings.lr:g}) or clip the gradient (clip=10)"
+        )
 
     def _validation_loss(self, task: Task) -> float:
         losses = [self.method.loss(x, y).double() * len(y) for x, y in self._data_of(task).validation()]
@@ -364,6 +375,8 @@ class Run:
         self.save()
         if not math.isnan(row[-1].accuracy):
             self.observer.task_ended(at.task - 1, row)
+        if self.stopping:
+            raise InterruptedRunError(f"stopped after task {at.task}")
 
     def _judge(self, index: int) -> Judgement:
         samples = self.training.eval_samples

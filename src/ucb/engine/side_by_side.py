@@ -18,12 +18,14 @@ from ucb.engine.run import Run
 Result = TypeVar("Result")
 
 
-def obstacle_beside_others(run: Run) -> str | None:
-    """Say why a run cannot learn beside others with the same result, or None."""
+def obstacle_beside_others(run: Run, others: Sequence[Run] = ()) -> str | None:
+    """Say why a run cannot learn beside others, and beside these, with the same result, or None."""
     if run.device.type != "cuda":
         return "a CPU's cores are busy with one"
     if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in run.method.net.modules()):
         return "dropout draws from PyTorch's one generator"
+    if others and run.training.precision != others[0].training.precision:
+        return f"how PyTorch multiplies is one setting, and others beside it have {others[0].training.precision}"
     return None
 
 

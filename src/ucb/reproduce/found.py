@@ -62,6 +62,8 @@ def in_folder(job: Job, folder: Path) -> Found | None:
         return Found("other settings", tuple(differs), (folder,))
     result = folder / RESULT
     if not result.is_file():
+        if old.device != job.device:  # to go on elsewhere would not give the same figures
+            return Found("other settings", (f"device was {old.device} and is {job.device}",), (folder,))
         return Found("cut")
     if said := damage(result_in(result), job.seed):
         return Found("damaged", (f"{result} is {said}",), (result,))

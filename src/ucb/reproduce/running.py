@@ -86,10 +86,13 @@ def side_by_side(planned: Sequence[Planned], watching: Watching = nobody) -> lis
 
 def kept(planned: Planned) -> Outcome:
     """Copy a run's result to where results are kept."""
-    planned.result.parent.mkdir(parents=True, exist_ok=True)
-    found = (planned.folder / RESULT).read_bytes()
-    write_atomically(planned.result, found)
-    return Outcome(planned, json.loads(found))
+    try:
+        planned.result.parent.mkdir(parents=True, exist_ok=True)
+        found = (planned.folder / RESULT).read_bytes()
+        write_atomically(planned.result, found)
+        return Outcome(planned, json.loads(found))
+    except (OSError, ValueError) as error:
+        return Outcome(planned, None, sentence(error))
 
 
 def sentence(error: Exception) -> str:

@@ -34,6 +34,8 @@ def judged(run: Run, settings: dict[str, Any], tasks: int | None) -> Found:
     learnt = [each.nll for each in own]
     risen = statistics.mean(after.nll - before.nll for after, before in zip(last[:-1], own[:-1], strict=True))
     score = statistics.mean(each.nll for each in last) if tasks is None else projected(learnt, risen, tasks)
+    if not math.isfinite(score):
+        return {"settings": settings, "score": None, "failed": "held-out data gives them no score"}
     return {
         "settings": settings,
         "score": score,

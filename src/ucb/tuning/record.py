@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import fcntl
 import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +41,12 @@ class Record:
 
     def add(self, found: Found) -> None:
         """Add a trial, at once also in the file; it replaces one of the same settings that was cut."""
-        trials = [trial for trial in self.trials if trial["settings"] != found["settings"]] + [found]
-        head = {**dataclasses.asdict(self.search), "rule": self.search.rule}
-        _write(self.path, {**head, "trials": trials})
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with held(self.path.parent):  # another process may add trials to the same search
+            earlier = trials_in(self.path, self.search)
+            trials = [trial for trial in earlier if trial["settings"] != found["settings"]] + [found]
+            head = {**dataclasses.asdict(self.search), "rule": self.search.rule}
+            _write(self.path, {**head, "trials": trials})
         self.trials = trials
 
     def recipe(self, grid: Grid, points: list[Point], epochs: int) -> dict[str, Any]:
@@ -75,6 +82,17 @@ class Record:
         if self.search.method != "ucb" or not path.is_file():
             return None
         return None if str(read_object(path).get("found")).startswith(CONTROLS_SETTINGS) else path
+
+
+@contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Wait until no other process holds a folder, and hold it."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _write(path: Path, values: dict[str, Any]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import signal
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing, contextmanager
 from functools import partial
-from multiprocessing import active_children, get_context
+from multiprocessing import active_children, get_context, parent_process
 
 import torch
 
@@ -37,7 +39,7 @@ def _all_found(search: Search, points: Sequence[Point], jobs: int) -> Generator[
         return
     threads = max(1, torch.get_num_threads() // jobs)
     others = active_children()
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_with_the_parent) as pool:
         try:
             with _deaf_to_ctrl_c():
                 waiting = [pool.submit(partial(try_alone, search, threads), point) for point in points]
@@ -48,6 +50,18 @@ def _all_found(search: Search, points: Sequence[Point], jobs: int) -> Generator[
                 if child not in others:
                     child.terminate()
             raise
+
+
+def _end_with_the_parent() -> None:
+    """Let this process end when its parent has ended, however that came: nobody waits for its trials then."""
+    parent = parent_process()
+    assert parent is not None
+
+    def wait() -> None:
+        parent.join()
+        os._exit(1)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -54,18 +54,31 @@ def tried(search: Search, run: Run, point: Point) -> Found:
     return judged(run, point, None if search.all_tasks else find(search.benchmark).tasks)
 
 
-def try_together(search: Search, points: Sequence[Point]) -> list[Found]:
-    """Try several settings: on a GPU side by side, where no result changes by it."""
-    first = run_of(search, points[0])
-    if len(points) == 1 or obstacle_beside_others(first) is not None:
+def try_together(search: Search, points: Sequence[Point]) -> Iterator[Found]:
+    """Try several settings: on a GPU side by side, where no result changes by it. What fails is raised last."""
+    first = run_of(search, points[0]) if len(points) > 1 else None
+    if first is None or obstacle_beside_others(first) is not None:
+        del first
         # Each is built just before it runs: some nets draw from PyTorch's own generator.
-        return [tried(search, run_of(search, point), point) for point in points]
+        for point in points:
+            yield tried(search, run_of(search, point), point)
+        return
     runs = {first: points[0]} | {run_of(search, point): point for point in points[1:]}
     with stopping_on_interrupt(list(runs)):  # a thread goes on after Ctrl-C until it is asked to stop
-        found = each_side_by_side(list(runs), lambda run: tried(search, run, runs[run]))
-    if first.stopping:
+        outcomes = each_side_by_side(list(runs), lambda run: _tried_or_failed(search, run, runs[run]))
+    failures = [each for each in outcomes if isinstance(each, Exception)]
+    yield from (each for each in outcomes if not isinstance(each, Exception))
+    if any(run.stopping for run in runs):
         raise InterruptedRunError("stopped after the last batch of the trials at hand")
-    return found
+    if failures:
+        raise failures[0]
+
+
+def _tried_or_failed(search: Search, run: Run, point: Point) -> Found | Exception:
+    try:
+        return tried(search, run, point)
+    except Exception as error:
+        return error
 
 
 def try_alone(search: Search, threads: int, point: Point) -> Found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,7 @@ def by_optuna(record: Record, grid: Grid, trials: int, heard: Heard, jobs: int =
         asked = [study.ask(kinds) for _ in range(min(jobs, left))]
         picked = [{name: trial.params[name] for name in grid} for trial in asked]
         fresh = [point for point in new if point in picked]
+        found: Iterable[Found]
         if jobs > 1 and fresh:
             found = try_together(record.search, fresh)
         else:

@@ -99,7 +99,11 @@ def test_the_label_may_be_named(tmp_path):
     [
         ("", {}, "is empty"),
         ("\n\n", {}, "is empty"),
-        ("a,b\n1,2\n", {}, "no column is called label, class or target: name the label's column, one of 'a', 'b'"),
+        (
+            "a,b\n1,2\n",
+            {},
+            "called label, class or target: name the label's column with --label, one of 'a', 'b'",
+        ),
         ("label,class,a\n1,2,3\n", {}, "'label', 'class' could each be the label"),
         ("a,b\n1,2\n", {"label": "c"}, "has no column 'c': it has 'a', 'b'"),
         ("a,a,label\n1,2,3\n", {}, "more than one column is called 'a'"),

@@ -83,7 +83,7 @@ def _label(where: str, at: dict[str, int], label: str | None, wanted: list[str])
     usual = _usual(at, wanted)
     if len(usual) != 1:
         why = f"{listed(usual)} could each be the label" if usual else "no column is called label, class or target"
-        raise ValueError(f"{where}: {why}: name the label's column, one of {listed(list(at))}")
+        raise ValueError(f"{where}: {why}: name the label's column with --label, one of {listed(list(at))}")
     return at[usual[0]]
 
 
