@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.asking import ucb
+from tests.cli.asking import refused, ucb
 from tests.reproduce.made_up import keep, row, tiny
 from ucb.cli import reproduce
 from ucb.engine import InterruptedRunError, Observer
@@ -42,6 +42,12 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
     assert f"{runs} runs: {runs} missing\n" in answer.stdout
     assert re.search(r"^ucb +missing: seed 0, 1, 2 \(hidden \[1200\], epochs ", answer.stdout, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_plan_may_be_of_another_machine_but_not_of_a_device_that_there_is_not():
+    assert ucb("reproduce", "5split-mnist", "--dry-run", "--device", "cuda").exit_code == 0
+    said = refused("reproduce", "5split-mnist", "--dry-run", "--device", "foo")
+    assert said == "error: device must be cpu, cuda or cuda:N, not 'foo'\n"
 
 
 def test_what_is_missing_is_run_and_what_fails_is_said_at_the_end(made_up, tmp_path):

@@ -15,6 +15,7 @@ from ucb.cli.failing import FAILED, INTERRUPTED, answering, errors
 from ucb.cli.show import console, say, show_names
 from ucb.cli.watch import Lines, line_of
 from ucb.engine import Epoch, InterruptedRunError, Observer
+from ucb.engine.job import device_called
 from ucb.reproduce import (
     FORMATS,
     DamagedResultError,
@@ -76,6 +77,7 @@ def reproduce_command(
     """
     with answering(out, debug or bool(context.obj)):
         count("jobs", jobs)
+        device_called(device)  # a plan may be of another machine
         only = [] if methods is None else names_in(methods)
         asked = table_named(table)
         planned = plan(asked, range(count("seeds", seeds)), only=only, device=device, results=out)
