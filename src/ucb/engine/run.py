@@ -24,7 +24,8 @@ from ucb.engine.events import Epoch, Observer
 from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.engine.precision import Precision, multiplying_in
-from ucb.engine.sigma import Movement, sigma_movement
+from ucb.engine.progress import Progress
+from ucb.engine.sigma import sigma_movement
 from ucb.engine.state import Copy, brought_to
 from ucb.engine.steps import Steps
 from ucb.methods import Method, TaskInfo
@@ -68,37 +69,6 @@ class InterruptedRunError(RuntimeError):
 
 class DivergedError(RuntimeError):
     """The loss became NaN or infinite, or grew beyond all reason."""
-
-
-@dataclass
-class Progress:
-    """Where a run stands, and what it has found so far."""
-
-    task: int = 0
-    phase: int = 0
-    phase_epochs: list[int] = field(default_factory=list)
-    """Epochs of the task's phases that are over."""
-    epoch: int = 0
-    batch: int = 0
-    steps: int = 0
-    losses: list[float] = field(default_factory=list)
-    """NLL of the present epoch's batches so far: their sum, and how many."""
-    rate: float = math.nan
-    plateau_best: float = math.inf
-    plateau_waited: int = 0
-    seconds: float = 0.0
-    task_seconds: list[float] = field(default_factory=list)
-    rows: list[list[list[float]]] = field(default_factory=list)
-    """After each task, the judgement of all tasks so far, as numbers."""
-    before: list[float] = field(default_factory=list)
-    at_start: list[float] = field(default_factory=list)
-    epochs_used: list[int] = field(default_factory=list)
-    before_end: list[float] = field(default_factory=list)
-    """Accuracy on each task before the method ended it, where a method wants that to count."""
-    bins: list[list[list[float]]] = field(default_factory=list)
-    """After the last task, the bins of confidence of all tasks so far."""
-    sigma: list[dict[str, Movement]] = field(default_factory=list)
-    """After each task, how far sigma has moved in each weight tensor; empty without sigma."""
 
 
 class Run:

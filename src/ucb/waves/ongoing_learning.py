@@ -12,7 +12,8 @@ from torch import Tensor
 from ucb.engine.evaluate import Judgement
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.plateau import Schedule
-from ucb.engine.run import Progress, Run, Training
+from ucb.engine.progress import Progress
+from ucb.engine.run import Run, Training
 from ucb.stream.examples import Examples as StreamExamples
 from ucb.stream.examples import TensorExamples
 from ucb.stream.task import Stream, Task
