@@ -89,7 +89,7 @@ class Kind(NamedTuple):
 
 KINDS = {
     "5split-mnist": Kind(SPLIT, prior=True, widen=3),
-    "2split-mnist": Kind(SPLIT),
+    "2split-mnist": Kind(SPLIT, widen=3),
     "permuted-mnist": Kind(LARGE, by_all=COMPARED | {"si", "mas"}, widen=3),
     "permuted-mnist-0.1m": Kind(SMALL, widen=3),
 }
