@@ -32,13 +32,15 @@ def refused(*words, code=2, printed=False):
     return answer.stderr
 
 
-def launched(*words, program=("-m", "ucb")):
+def launched(*words, program=("-m", "ucb"), **options):
     """The real command, in a process of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
         environment.pop(name, None)
     command = [sys.executable, "-c", HEARING, *program, *map(str, words)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
+    )
 
 
 def interrupted(*words, when):

@@ -1,13 +1,16 @@
 """``ucb reproduce`` and ``ucb table`` as a user meets them."""
 
 import json
+import os
 import re
 import shutil
+import signal
+import time
 from pathlib import Path
 
 import pytest
 
-from tests.cli.asking import refused, ucb
+from tests.cli.asking import launched, refused, ucb
 from tests.reproduce.made_up import keep, row, tiny
 from ucb.cli import reproduce
 from ucb.engine import InterruptedRunError, Observer
@@ -76,6 +79,19 @@ def test_an_interruption_says_how_to_go_on(made_up, monkeypatch):
     answer = ucb("reproduce", "tiny")
     assert answer.exit_code == 130
     assert answer.stderr == "interrupted: 0 of 6 runs are done; the same command goes on from here\n"
+
+
+def test_ctrl_c_while_processes_still_load_is_one_line():
+    words = ("reproduce", "5split-mnist", "--methods", "ord-ft", "--seeds", 2, "--jobs", 2)
+    with launched(*words, start_new_session=True) as process:
+        for line in process.stdout:
+            if line.startswith("ord-ft "):  # the plan's last line
+                break
+        time.sleep(0.5)  # loading PyTorch takes longer
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to all of them
+        _, said = process.communicate(timeout=120)
+    assert said == "interrupted: 0 of 2 runs are done; the same command goes on from here\n"
+    assert process.returncode == 130
 
 
 def test_runs_that_ended_beside_one_that_was_stopped_are_counted(made_up, monkeypatch):

@@ -19,6 +19,7 @@ from multiprocessing.process import BaseProcess
 import torch
 
 from ucb.engine import InterruptedRunError
+from ucb.engine.deaf import deaf_to_ctrl_c
 from ucb.reproduce.plan import Planned
 from ucb.reproduce.running import Outcome, Watching, one
 
@@ -54,7 +55,8 @@ def _begun(planned: Planned, watching: Watching) -> Running:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(planned, watching, theirs), name=f"ucb {planned.name}")
-    process.start()
+    with deaf_to_ctrl_c():  # this process tells it to stop
+        process.start()
     theirs.close()
     return Running(planned, process, ours)
 
@@ -76,7 +78,6 @@ def _outcome(running: Running) -> Outcome:
 
 
 def _work(planned: Planned, watching: Watching, pipe: Connection) -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process: the first one tells the others
     os.setpgrp()
     torch.set_num_threads(1)
     threading.Thread(target=_stop_when_told, args=(pipe,), daemon=True).start()

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import closing
 from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 
 import torch
 
+from ucb.engine.deaf import deaf_to_ctrl_c
 from ucb.tuning.choice import Found
 from ucb.tuning.record import Record
 from ucb.tuning.searched import Search
@@ -41,7 +41,7 @@ def _all_found(search: Search, points: Sequence[Point], jobs: int) -> Generator[
     others = active_children()
     with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_with_the_parent) as pool:
         try:
-            with _deaf_to_ctrl_c():
+            with deaf_to_ctrl_c():
                 waiting = [pool.submit(partial(try_alone, search, threads), point) for point in points]
             yield from (done.result() for done in as_completed(waiting))
         except BaseException:  # Ctrl-C too: what is not done is tried again another time
@@ -62,13 +62,3 @@ def _end_with_the_parent() -> None:
         os._exit(1)
 
     threading.Thread(target=wait, daemon=True).start()
-
-
-@contextmanager
-def _deaf_to_ctrl_c() -> Iterator[None]:
-    """Start processes that never hear Ctrl-C, which reaches every process of a terminal: the first one ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
