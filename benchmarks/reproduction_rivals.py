@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from method_tables import table as markdown_table
 from reproduction_section import wrapped
-from ucb.reproduce import Line, Row, Table, tables
+from ucb.reproduce import Line, Row, Table, compared, tables
 from ucb.reproduce.compare import Measure, results_of
 
+ROOT = Path(__file__).parent.parent
 Lines = Mapping[str, Sequence[Line]]
 
 CONTROLS = {"ucb": ("uniform-lr",), "ucb-ng": ("ucb-ng-uniform", "uniform-lr")}
@@ -115,9 +116,8 @@ def figure(measure: Measure) -> str:
     return f"{measure.value:.2f}" + ("" if measure.spread is None else f" +- {measure.spread:.2f}")
 
 
-def rivals(lines: Lines) -> str:
-    """Say how UCB stands among the methods that keep no data."""
-    rows, better = [], []
+def standings(lines: Lines) -> Iterator[tuple[str, dict[str, Line]]]:
+    """Yield a table's name, with the net's size, and by method who learnt its tasks one after another."""
     for table in (tables()[name] for name in SEVERAL_HEADS):
         for size in sorted({row.variant for row in table.rows if row.method == "ord-ft"}):
             among = {
@@ -125,15 +125,25 @@ def rivals(lines: Lines) -> str:
                 for line in lines[table.id]
                 if line.acc and _is_rival(table.row(line.name), size)
             }
-            if len(among) < 2 or not any(name in among for name in OURS):
-                continue
-            where = f"`{table.id}`" + (f", {size}" if size else "")
-            best = max(among, key=lambda name: _acc(among[name]).value)
-            cells = [_cell(among.get(name)) for name in (*OURS, "ucb-p", *RIVALS)]
-            rows.append([where, *cells, f"`{best}` {figure(_acc(among[best]))}"])
-            ours = max((among[name] for name in OURS if name in among), key=lambda line: _acc(line).value)
-            above = [f"`{name}`" for name, line in among.items() if beside(_acc(line), _acc(ours))[-1] == "yes"]
-            better.append(f"in {where} {', '.join(above) or 'no other'}")
+            if len(among) > 1 and any(name in among for name in OURS):
+                yield f"`{table.id}`" + (f", {size}" if size else ""), among
+
+
+def best_of(among: Mapping[str, Line]) -> str:
+    """Say who has the highest ACC, and which."""
+    best = max(among, key=lambda name: _acc(among[name]).value)
+    return f"`{best}` {figure(_acc(among[best]))}"
+
+
+def rivals(lines: Lines) -> str:
+    """Say how UCB stands among the methods that keep no data."""
+    rows, better = [], []
+    for where, among in standings(lines):
+        cells = [_cell(among.get(name)) for name in (*OURS, "ucb-p", *RIVALS)]
+        rows.append([where, *cells, best_of(among)])
+        ours = max((among[name] for name in OURS if name in among), key=lambda line: _acc(line).value)
+        above = [f"`{name}`" for name, line in among.items() if beside(_acc(line), _acc(ours))[-1] == "yes"]
+        better.append(f"in {where} {', '.join(above) or 'no other'}")
     if not rows:
         return ""
     said = (
@@ -143,6 +153,30 @@ def rivals(lines: Lines) -> str:
     )
     heads = ["several heads", *(f"`{name}`" for name in (*OURS, "ucb-p", *RIVALS)), "the best"]
     return f"{wrapped(said)}\n\n{markdown_table(heads, rows)}"
+
+
+def headline(results: Path = ROOT / "results") -> str:
+    """Return the ACC of UCB, its control and fine-tuning beside the paper's, and the best: a few lines for a hurry."""
+    lines = {name: compared(tables()[name], results) for name in SEVERAL_HEADS}
+    heads = ["", "UCB in the paper", *(f"`{name}`" for name in (*OURS, "uniform-lr"))]
+    rows = [
+        [
+            where,
+            _shown(among, "ucb", "paper_acc"),
+            *(_shown(among, name, "acc") for name in (*OURS, "uniform-lr")),
+            _shown(among, "ord-ft", "paper_acc"),
+            _shown(among, "ord-ft", "acc"),
+            best_of(among),
+        ]
+        for where, among in standings(lines)
+    ]
+    return markdown_table([*heads, "fine-tuning in the paper", "`ord-ft`", "the best"], rows)
+
+
+def _shown(among: Mapping[str, Line], name: str, which: str) -> str:
+    """Return one of a line's figures, or a dash."""
+    measure = getattr(among[name], which) if name in among else None
+    return "-" if measure is None else figure(measure)
 
 
 def _is_rival(row: Row, size: str) -> bool:

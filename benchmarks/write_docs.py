@@ -1,9 +1,9 @@
 """Put what was measured into the documents, between the markers that name it.
 
 <!-- figures: NAME --> ... <!-- end --> is what `ucb bench` found (results/bench/NAME.json), <!-- runs: NAME --> what
-`gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables` or :mod:`wave_tables`. A GPU is not
-everywhere: without its result files, what the document says of it stays. docs/reproduction.md is written as a whole
-(:mod:`reproduction_page`).
+`gpu_runs.py` found, <!-- table: NAME --> a table of :mod:`method_tables`, :mod:`wave_tables` or
+:mod:`reproduction_rivals`. A GPU is not everywhere: without its result files, what the document says of it stays.
+docs/reproduction.md is written as a whole (:mod:`reproduction_page`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ from statistics import mean, median, stdev
 import method_tables
 import reproduction_page
 import wave_tables
+from reproduction_rivals import headline
 from ucb.bench import markdown
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md", "learn-from-your-data.md")]
-TABLES = {**method_tables.TABLES, **wave_tables.TABLES}
+DOCUMENTS.append(ROOT / "README.md")
+TABLES = {**method_tables.TABLES, **wave_tables.TABLES, "headline": headline}
 ON_A_GPU = ("step-gpu", "runs-gpu")
 
 
