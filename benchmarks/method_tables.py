@@ -63,9 +63,9 @@ def settings() -> str:
     for name, kind in known_methods().items():
         recipe = recipe_for(BENCHMARK, name)
         grid = recipe.grid or kind.settings_type.grid()
-        chosen = "; ".join(
-            f"{key} **{recipe.settings.get(key, _default(kind, key))}** of {_list(grid[key])}" for key in grid
-        )
+        values = {key: recipe.settings.get(key, _default(kind, key)) for key in grid}
+        tried = {key: f" of {_list(grid[key])}" if recipe.grid or not recipe.settings else "" for key in grid}
+        chosen = "; ".join(f"{key} **{values[key]}**{tried[key]}" for key in grid)
         rows.append([f"`{name}`", chosen if recipe.settings else f"not tuned: {chosen}", recipe.found])
     return table(["method", "chosen of tried", "how"], rows)
 

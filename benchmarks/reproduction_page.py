@@ -6,7 +6,7 @@ The sections of tables are in :mod:`reproduction_section`; this is what stands b
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from reproduction_rivals import Lines, controls, rivals
@@ -15,9 +15,10 @@ from reproduction_settings import folder_of, runs_of
 from tune_tables import TABLES
 from ucb import paper
 from ucb.engine import Training
-from ucb.reproduce import Table, compared, tables
+from ucb.engine.job import method_named
+from ucb.reproduce import Row, Table, compared, tables
 from ucb.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD
-from ucb.reproduce.jobs import recipe_of
+from ucb.reproduce.jobs import completed, recipe_of
 from ucb.stream.builders import VALIDATION
 
 ROOT = Path(__file__).parent.parent
@@ -57,7 +58,8 @@ def words() -> str:
     return bullets(
         "**ACC** is the mean test accuracy over all tasks after the last one was learnt, in percent.",
         "**BWT** is the mean over all tasks of how much the accuracy has changed since the task was learnt, in points: "
-        "below zero is forgetting. As in the paper's Eq. 8 the last task counts, with 0.",
+        "below zero is forgetting. As in the paper's Eq. 8 the last task counts, with 0. Of `ucb-p` a task is judged "
+        "before weights are pruned, as in the paper: its BWT is what pruning cost. `packnet` is judged after that.",
         "**+-** is the standard deviation over seeds (squares divided by n - 1), and **difference** our ACC less the "
         "paper's.",
         f"**within**: our ACC differs from the paper's by at most twice the combined spread (the root of the sum of "
@@ -71,7 +73,12 @@ def summary(lines: Lines, results: Path) -> str:
     """Say how much is measured and how much of it matches."""
     can_run = [line for each in lines.values() for line in each if line.verdict != CANNOT]
     measured = [line for line in can_run if line.seeds]
-    beside = [line for line in measured if line.paper_acc is not None]
+    beside = [
+        line
+        for name, table in tables().items()
+        for line in lines[name]
+        if line.seeds and line.paper_acc is not None and stands_for_itself(table.row(line.name))
+    ]
     count = Counter(line.verdict for line in beside).__getitem__
     enough = sum(len(line.seeds) >= ENOUGH for line in measured)
     runs = [result for table in tables().values() for _, found in runs_of(table, results) for result in found]
@@ -79,14 +86,23 @@ def summary(lines: Lines, results: Path) -> str:
     return wrapped(
         f"{len(measured)} of {len(can_run)} rows are measured, {enough} of them with {ENOUGH} seeds or more: "
         f"{len(runs)} runs, whose times add up to {took}. {len(beside)} of these rows stand beside a figure of the "
-        f"paper's: {count(WITHIN)} agree with it, {count(ABOVE)} are above it and {count(BELOW)} below."
+        f"paper's: {count(WITHIN)} agree with it, {count(ABOVE)} are above it and {count(BELOW)} below. Some figures "
+        "have several readings of ours beside them. Rows that show another table's runs are not counted here, nor is "
+        "the conjugate head, which is another method than the one whose figure stands beside it."
     )
+
+
+def stands_for_itself(row: Row) -> bool:
+    """Whether a row has runs of its own, by the method of the paper's figure."""
+    return not row.same_as and row.method != "conjugate"
 
 
 def differing(results: Path) -> str:
     """Say what is done otherwise than in the paper, as far as that is known."""
     budgets = sorted({row.budget for table in tables().values() for row in table.rows if row.budget}, reverse=True)
     return bullets(
+        ucb_itself(results),
+        "**Images** of MNIST stay 28 x 28 with one channel, where the paper says 32 x 32 x 3 in all experiments.",
         f"**Held-out data.** {VALIDATION:.0%} of the training data of every task is held out, by seed. It drives the "
         "plateau rule and chooses settings, and is never trained on. The paper holds out data of the first two tasks.",
         "**Size.** The paper compares nets by what they store. An MLP of ours has the width at which the net itself "
@@ -104,8 +120,40 @@ def differing(results: Path) -> str:
         "its BWT may be above 0. Of its two forms the one with the better test ACC stands beside the paper's.",
         f"**Judging.** Class probabilities are averaged over {Training().eval_samples} weight samples.",
         "**One head.** With the task hidden and an output for each class of each task, an answer is right only if it "
-        "is the right class of the right task ([runs.md](runs.md)).",
+        "is the right class of the right task ([runs.md](runs.md)). All methods but `conjugate` take settings there "
+        "that were chosen with several heads.",
     )
+
+
+def ucb_itself(results: Path) -> str:
+    """Say how the paper's own method is set here, and how there."""
+    runs = [
+        completed(found[0]["config"])
+        for table in tables().values()
+        for row, found in runs_of(table, results)
+        if row.method == "ucb" and row.variant != "t0"
+    ]
+    said = (
+        "**UCB itself.** The paper trains with a rate of 0.01 and the whole KL until the loss plateaus, with rates of "
+        "lr / Omega for each weight after the first task. "
+    )
+    if not runs:
+        return said + "None of its runs is here yet."
+    own = method_named("ucb").settings_type()
+    epochs = span(run["training"]["epochs"] for run in runs)
+    lr, temperature = (span(run["settings"][name] for run in runs) for name in ("lr", "temperature"))
+    return said + (
+        f"Here `ucb` learns for {epochs} epochs a task, with lr {lr}, gradients clipped at {own.clip:g}, the KL times "
+        f"{temperature} (rows named `t0` have none), a gain on 1 / Omega, rates that are never above lr and that each "
+        f"task's end sets anew, sigma that starts at {own.spread:g} of the weights' root mean square, and outputs "
+        "sampled instead of weights (local reparameterisation). The paper's own settings are no row here."
+    )
+
+
+def span(values: Iterable[float]) -> str:
+    """Return the least and the most of some numbers."""
+    found = sorted(set(values))
+    return f"{found[0]:g}" if len(found) == 1 else f"{found[0]:g} to {found[-1]:g}"
 
 
 def largest_head(results: Path) -> str:

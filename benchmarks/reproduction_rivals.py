@@ -30,7 +30,7 @@ class Compared(NamedTuple):
 
     method: str
     is_own: bool
-    """Whether nothing but the rates differs."""
+    """Whether the method differs in the rates alone; its settings were searched for themselves."""
     spread: float | None
     """How much log sigma varies within the first layer."""
     is_better: bool
@@ -45,7 +45,9 @@ def controls(lines: Lines, results: Path) -> str:
     said = (
         "Does the uncertainty do the work? `uniform-lr` is UCB with one rate for all weights, `ucb-ng-uniform` is "
         "UCB-NG with one rate for all weights of a tensor, the mean of those that it would have given them. "
-        f"{counted(found)} Beside each stands how much log sigma varies "
+        f"{counted(found)} Each control was searched for itself and may have another lr, temperature or prior, too: "
+        "where log sigma hardly varies, a difference tells how well each was searched and nothing of uncertainty. "
+        "Beside each stands how much log sigma varies "
         "within the first layer (standard deviation, mean over seeds): where that is near 0, sigma never left its "
         "start, rates that follow it are one rate, and the method is its own control."
     )
@@ -137,19 +139,21 @@ def best_of(among: Mapping[str, Line]) -> str:
 
 def rivals(lines: Lines) -> str:
     """Say how UCB stands among the methods that keep no data."""
-    rows, better = [], []
+    rows, better = [], {name: list[str]() for name in OURS}
     for where, among in standings(lines):
         cells = [_cell(among.get(name)) for name in (*OURS, "ucb-p", *RIVALS)]
         rows.append([where, *cells, best_of(among)])
-        ours = max((among[name] for name in OURS if name in among), key=lambda line: _acc(line).value)
-        above = [f"`{name}`" for name, line in among.items() if beside(_acc(line), _acc(ours))[-1] == "yes"]
-        better.append(f"in {where} {', '.join(above) or 'no other'}")
+        for ours in OURS:
+            if ours in among:
+                above = [f"`{name}`" for name in among if _is_above(among[name], among[ours])]
+                better[ours].append(f"in {where} {', '.join(above) or 'no other'}")
     if not rows:
         return ""
+    ucb, ng = ("; ".join(better[name]) for name in OURS)
     said = (
         "How does UCB stand among the others? Of all methods that learn the tasks one after another (joint training, "
-        f"a bound, is left out), better than the better of `ucb` and `ucb-ng` by more than twice the combined spread "
-        f"are {'; '.join(better)}."
+        f"a bound, is left out), better than the paper's `ucb` by more than twice the combined spread are {ucb}. "
+        f"Better than `ucb-ng`, which is ours, are {ng}."
     )
     heads = ["several heads", *(f"`{name}`" for name in (*OURS, "ucb-p", *RIVALS)), "the best"]
     return f"{wrapped(said)}\n\n{markdown_table(heads, rows)}"
@@ -182,6 +186,10 @@ def _shown(among: Mapping[str, Line], name: str, which: str) -> str:
 def _is_rival(row: Row, size: str) -> bool:
     """Whether a row learns the tasks one after another with a net of this size."""
     return row.method is not None and not row.method.endswith("-jt") and row.variant.endswith(size)
+
+
+def _is_above(line: Line, other: Line) -> bool:
+    return beside(_acc(line), _acc(other))[-1] == "yes"
 
 
 def _acc(line: Line) -> Measure:

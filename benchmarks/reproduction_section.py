@@ -24,8 +24,8 @@ def section(table: Table, lines: Sequence[Line], results: Path) -> str:
         wrapped(verdicts(table, lines)),
         wrapped(
             "To repeat it. What is there is not run again; to begin anew, move "
-            f"`runs/tables/{table.id}` away, and give `ucb reproduce` an `--out FOLDER` and `ucb table` the same "
-            "`--results FOLDER`. The search goes on from what is in `results/tuning`."
+            f"{homes(table)} away, and give `ucb reproduce` an `--out FOLDER` and `ucb table` the same "
+            "`--results FOLDER`. A search goes on from the trials in `results/tuning`; to search anew, move them away."
         ),
         commands(table, results),
     ]
@@ -35,6 +35,12 @@ def section(table: Table, lines: Sequence[Line], results: Path) -> str:
         wrapped(said) for said in (*others_now(table, results), *elsewhere(table, lines), *machines(table, results))
     ]
     return "\n\n".join(parts)
+
+
+def homes(table: Table) -> str:
+    """Return the folders of all runs that a table shows."""
+    others = dict.fromkeys(row.same_as.split("/")[0] for row in table.rows if row.same_as)
+    return " and ".join(f"`runs/tables/{name}`" for name in (table.id, *others))
 
 
 def seeds(lines: Sequence[Line]) -> str:

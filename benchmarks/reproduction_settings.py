@@ -37,6 +37,8 @@ def settings_table(table: Table, results: Path) -> str:
         chosen = named(config["training"] | config["settings"]) or "defaults"
         changed = ", ".join(name for name, value in row.settings.items() if recipe.settings.get(name) != value)
         found_so = recipe.found + (f"; at an edge: {', '.join(edges)}" if (edges := at_edges(recipe)) else "")
+        if recipe.tried is not None and f"chosen of {recipe.tried} " not in recipe.found:
+            found_so += f"; {recipe.tried} tried in all, stage by stage"
         found_so += f"; the row changes {changed}" if recipe.found and changed else ""
         lines.setdefault((net_in(config), link, chosen, found_so), []).append(f"`{row.name}`")
     rows = [[", ".join(names), *line] for line, names in lines.items()]
