@@ -5,7 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from ucb.engine import Schedule
 from ucb.engine.recipes import recipe_for
+from ucb.engine.settings import with_values
 from ucb.methods import known_methods
 
 RESULTS = Path(__file__).parent.parent / "results"
@@ -51,3 +53,13 @@ def test_recipes_come_from_trials_that_are_kept(method):
     (chosen,) = [trial for trial in trials if trial["settings"] == recipe.settings]
     best = min(trials, key=lambda trial: trial["score"])
     assert chosen["score"] <= best["score"] + best["error"]
+
+
+def test_every_kept_trial_learnt_something():
+    """A rate below the least one would end a task before its first epoch."""
+    records = sorted((RESULTS / "tuning").glob("*/*.json"))
+    assert len(records) > 50
+    for path in records:
+        kind = known_methods()[path.stem]
+        for trial in json.loads(path.read_text())["trials"]:
+            Schedule().refuse_rate(with_values(kind.settings_type(), trial["settings"]).lr)

@@ -136,6 +136,17 @@ def test_ctrl_c_among_several_seeds_names_the_run_to_go_on_with(tmp_path):
     assert err.endswith(f"go on with: ucb resume {both / 'seed3'}\nnot begun: {both / 'seed4'}\n")
 
 
+def test_ctrl_c_while_the_page_about_seeds_is_written_does_not_deny_their_results(tmp_path, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(commands, "leave_report", interrupted)
+    answer = ucb(*SMALL, "--seeds", "0,1", "--out", tmp_path)
+    assert answer.exit_code == 130
+    assert answer.stderr.startswith("interrupted\n")
+    assert "nothing was saved" not in answer.stderr
+
+
 def test_of_several_seeds_the_one_that_fails_is_named_and_the_others_are_shown(tmp_path):
     (tmp_path / "seed1" / "config.json.part").mkdir(parents=True)  # where its configuration would be written
     answer = ucb(*SMALL, "--seeds", "0,1,2", "--out", tmp_path)
@@ -189,6 +200,8 @@ def test_the_folder_in_the_advice_can_be_pasted(done):
         ([*SMALL, "--set", "=1"], "--set takes KEY=VALUE, not '=1'"),
         ([*SMALL, "--set", "lr=fast"], "lr must be a number, not 'fast'"),
         ([*SMALL, "--set", "lr=-1"], "lr must be a number above 0, not -1.0"),
+        ([*SMALL, "--set", "lr=0.00005"], "training ends when the rate falls below least_rate, 0.0001: nothing would"),
+        ([*SMALL, "--seed", "1", "--seeds", "0,1"], "--seed is one and --seeds are several: leave one of them out"),
         ([*SMALL, "--set", "batch_size=2.5"], "batch_size must be a whole number, not '2.5'"),
         ([*SMALL, "--set", "cumulative=maybe"], "cumulative must be true or false, not 'maybe'"),
         ([*SMALL, "--set", "estimator=global"], "estimator must be one of weights, local, flipout"),

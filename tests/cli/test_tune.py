@@ -40,6 +40,12 @@ TUNE = ["tune", "mnist-5split", "--method", "ord-ft", "--hidden", "4", "--epochs
         ([*TUNE, "--grid", "=1"], "--grid takes KEY=V1,V2, not '=1'"),
         ([*TUNE, "--grid", "lr=1", "--grid", "lr=2"], "--grid has lr twice"),
         ([*TUNE, "--grid", "lr=0.03,-1"], "--grid: lr must be a number above 0, not -1.0"),
+        ([*TUNE, "--grid", "lr=0.03,0.00003"], "--grid: lr is 3e-05, and training ends when the rate falls below"),
+        (
+            ["tune", "mnist-5split", "--method", "ucb", "--grid", "pi=0.5,1"],
+            "--grid: pi must be between 0 and 1, not 1",
+        ),
+        ([*TUNE, "--blur", "0.5"], "tasks that fade into each other pass by once: leave out --epochs"),
         ([*TUNE, "--grid", "rate=1"], "ord-ft has no setting 'rate'"),
         ([*TUNE, "--name", "../../x"], "--name takes the plain name of a folder, without / and \\, not '../../x'"),
         ([*TUNE, "--trials", "2", "--jobs", "2"], "--jobs beside --trials needs a GPU"),

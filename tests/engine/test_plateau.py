@@ -1,5 +1,9 @@
+import itertools
+
 import pytest
 
+from tests.engine.runs import small_run
+from ucb.engine import Observer, run
 from ucb.engine.plateau import Plateau, Schedule
 
 
@@ -33,3 +37,29 @@ def test_epochs_are_capped():
 def test_bad_schedules_are_refused(options):
     with pytest.raises(ValueError, match=next(iter(options))):
         Schedule(**options)
+
+
+def test_a_rate_at_which_nothing_would_be_learnt_is_refused():
+    Schedule(least_rate=0.01).refuse_rate(0.01)
+    with pytest.raises(ValueError, match=r"lr is 0.009, and training ends .* below least_rate, 0.01: nothing"):
+        Schedule(least_rate=0.01).refuse_rate(0.009)
+    with pytest.raises(ValueError, match="nothing would be learnt"):
+        small_run("ord-ft", lr=5e-5)
+
+
+def test_an_epochs_seconds_are_those_of_all_its_batches_whatever_was_saved_inside(monkeypatch, tmp_path):
+    ticks = itertools.count()
+    monkeypatch.setattr(run.time, "monotonic", lambda: float(next(ticks)))
+
+    heard = []
+
+    class Hearing(Observer):
+        def epoch_ended(self, epoch):
+            heard.append(epoch.seconds)
+
+    learner = small_run("ord-ft", tmp_path, observer=Hearing(), epochs=3, checkpoint_every=1)
+    learner.learn_task()
+    batches = learner.at.steps / 3
+    assert batches >= 3
+    assert all(seconds >= batches for seconds in heard), "every checkpoint looks at the clock"
+    assert sum(heard) <= learner.at.seconds

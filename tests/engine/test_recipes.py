@@ -1,11 +1,14 @@
 """A run takes the user's own recipe before the package's; our tables take the package's alone."""
 
+import dataclasses
 import json
 
 import pytest
 from typer.testing import CliRunner
 
 from ucb.cli import app as commands
+from ucb.engine import Job
+from ucb.engine.ordering import with_recipe
 from ucb.engine.recipes import Recipe, own_recipe, recipe_for
 from ucb.reproduce import table_named
 from ucb.reproduce.jobs import recipe_of
@@ -80,3 +83,10 @@ def test_a_recipe_that_cannot_be_read_is_named(mine, text):
     answer = CliRunner().invoke(commands.app, SMALL)
     assert answer.exit_code == 2
     assert "is no recipe" in answer.stderr
+
+
+def test_what_fades_passes_by_once_whatever_a_recipe_says():
+    recipe = Recipe(training={"epochs": 6}, settings={"lr": 0.1})
+    order = Job("mnist-permuted", "ord-ft", blur=0.5)
+    assert with_recipe(order, {}, recipe).training == {"epochs": 1}
+    assert with_recipe(dataclasses.replace(order, blur=None), {}, recipe).training == {"epochs": 6}

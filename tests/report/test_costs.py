@@ -35,8 +35,14 @@ def test_one_figure_of_several_earlier_runs_is_that_of_their_process():
     assert time.traces[0]["x"] == [6.5, 6.0, 6.0], "times are shown all the same"
 
 
-def test_one_run_in_two_files_is_no_two_runs():
-    assert told_apart([earlier(), earlier()]) == [earlier(), earlier()]
+def test_one_run_in_two_files_keeps_its_memory(tmp_path):
+    assert "peak memory of its process (bytes)" in page_of(found(tmp_path, earlier(), earlier()))
+    assert "perhaps side by side" not in page_of(found(tmp_path, earlier(), earlier()))
+
+
+def test_two_runs_of_the_same_length_are_two():
+    runs = [earlier(seed=0, seconds=6.0), earlier(seed=1, seconds=6.0)]
+    assert [run["peak_memory_bytes"] for run in told_apart(runs)] == [None, None]
 
 
 def test_results_that_say_they_were_alone_are_believed():
@@ -91,7 +97,7 @@ def test_the_page_of_a_run_says_it_too(tmp_path):
 
 
 def test_committed_runs_that_were_side_by_side_are_compared_in_no_memory():
-    runs = [json.loads(path.read_text()) for path in sorted((RESULTS / "tables" / "samples").glob("*.json"))]
+    runs = [json.loads(path.read_text()) for path in sorted((RESULTS / "tables" / "single-head").glob("*.json"))]
     earlier_runs = [run for run in runs if "beside" not in run]
     assert len({run["peak_memory_bytes"] for run in earlier_runs}) < len(earlier_runs)
     left = [run["peak_memory_bytes"] for run in told_apart(earlier_runs) if run["peak_memory_bytes"] is not None]

@@ -92,6 +92,16 @@ def test_names_from_outside_are_words_and_not_markup(tmp_path):
     assert len(charts_in(text)) == 7
 
 
+def test_the_configuration_shows_zeros_and_leaves_out_what_was_not_asked_for(tmp_path):
+    chosen = {"seed": 0, "blur": 0.0, "settings": {"clip": 0}, "single_head": False, "net": None, "data": []}
+    whole = result()
+    text = page_of(found(tmp_path, whole | {"config": whole["config"] | chosen}))
+    (card,) = re.findall(r"<h3>Configuration</h3>(.*?)</section>", text, re.DOTALL)
+    shown = dict(re.findall(r'<th scope="row">(.*?)</th><td>(.*?)</td>', card))
+    assert {name: shown.get(name) for name in ("seed", "blur", "clip")} == {"seed": "0", "blur": "0.0", "clip": "0"}
+    assert not {"single_head", "net", "data"} & shown.keys()
+
+
 def luminance(colour):
     parts = [int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     red, green, blue = (p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts)
@@ -157,6 +167,24 @@ def test_the_command_leaves_out_what_is_not_done_with_a_line(tmp_path):
     assert answer.exit_code == 2
     assert "is not done" in answer.stderr
     assert not page.exists()
+
+
+def test_the_command_writes_over_no_result_that_it_reads(tmp_path):
+    """Under whatever name: the file itself, a link to it, or a copy that counts as the same run."""
+    run = written(tmp_path / "runs" / "a" / "result.json", result())
+    copy = written(tmp_path / "results" / "a-seed0.json", result())
+    link, twin = tmp_path / "link.html", tmp_path / "twin.html"
+    link.symlink_to(run)
+    twin.hardlink_to(run)
+    before = run.read_bytes()
+    for out in (run, run.parent / ".." / "a" / "result.json", link, twin, copy):
+        answer = ucb("report", run.parent, copy.parent, "-o", out)
+        assert answer.exit_code == 2, answer.output
+        assert answer.stderr == f"error: {out} is one of the results: name another file\n"
+        assert run.read_bytes() == copy.read_bytes() == before
+    page = tmp_path / "page.html"
+    for _ in range(2):
+        assert ucb("report", run.parent, "-o", page).exit_code == 0, "an earlier page is written over"
 
 
 def test_without_plotly_one_sentence_says_how_to_get_it(tmp_path, without_plotly):

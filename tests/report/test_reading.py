@@ -3,7 +3,7 @@ import math
 import pytest
 
 from tests.report.results import CURVE, result, written
-from ucb.report import page_of, results_at
+from ucb.report import comparison, page_of, results_at
 
 
 def seeds(*places):
@@ -21,6 +21,30 @@ def test_files_run_folders_and_folders_of_these_are_read_each_once(tmp_path):
     assert seeds(run) == [1]
     assert seeds(tmp_path / "runs") == [1, 2]
     assert seeds(tmp_path / "runs", file, run, file) == [1, 2, 0]
+
+
+def test_a_run_in_two_files_is_one_run_and_the_first_file_counts(tmp_path):
+    """As `ucb reproduce` leaves it: in its run's folder, and among the results."""
+    runs, results = tmp_path / "runs" / "tables", tmp_path / "results" / "tables"
+    for seed in (0, 1):
+        written(runs / f"ucb-seed{seed}" / "result.json", result(seed=seed, acc=90.0 + 2 * seed))
+        turned = dict(reversed(result(seed=seed, acc=90.0 + 2 * seed).items()))
+        written(results / f"ucb-seed{seed}.json", turned)
+    for first, second in ((runs, results), (results, runs)):
+        found = results_at([first, second])
+        assert [each.result["seed"] for each in found] == [0, 1]
+        assert all(each.path.is_relative_to(first) for each in found)
+        ((_, charts),) = comparison.sections_of([each.result for each in found])
+        assert charts[0].table.rows[0][1:4] == [91.0, pytest.approx(math.sqrt(2)), "0, 1"]
+
+
+def test_runs_that_differ_in_a_figure_are_two(tmp_path):
+    """Also where Python calls the values equal."""
+    values = [result(seconds=6.0), result(seconds=6.5), result(), result(), result()]
+    for value, clip in zip(values[2:], (0, 0.0, False), strict=True):
+        value["config"] = {**value["config"], "settings": {"clip": clip}}
+    files = [written(tmp_path / f"{number}.json", value) for number, value in enumerate(values)]
+    assert [found.path for found in results_at([tmp_path])] == files
 
 
 def test_runs_that_are_not_done_are_left_out_wherever_they_are_named(tmp_path):

@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from ucb.cli import app as commands
 from ucb.tuning import Record, Search, choose, points_of, values_of, widened
-from ucb.tuning.widening import beyond, further
+from ucb.tuning.widening import beyond, further, is_allowed
 
 
 @pytest.mark.parametrize(
@@ -39,6 +39,15 @@ def test_settings_at_an_edge_go_further_alone_and_together():
     assert len(new) == 3
     assert all(each in new for each in (corner | {"lr": 0.3}, corner | {"strength": 0.1}))
     assert corner | {"lr": 0.3, "strength": 0.1} in new
+
+
+@pytest.mark.parametrize(
+    ("method", "point"),
+    [("ord-ft", {"lr": 9e-5}), ("ucb", {"pi": 1.0}), ("ucb", {"samples": 0}), ("ord-ft", {"lr": 0.0})],
+)
+def test_what_no_run_could_learn_with_is_not_tried(method, point):
+    assert not is_allowed(method, point)
+    assert is_allowed(method, {"lr": 1e-4})
 
 
 def filled(tmp_path, method, points, score):

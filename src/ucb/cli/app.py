@@ -101,7 +101,9 @@ def run_command(
     method: Annotated[
         str, typer.Option(help="How to learn it: see `ucb list methods`.", autocompletion=_methods)
     ] = "ucb",
-    seed: Annotated[int, typer.Option(help="Fixes splits, orders, first weights and noise.")] = 0,
+    seed: Annotated[
+        int | None, typer.Option(help="Fixes splits, orders, first weights and noise.  [default: 0]")
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option(metavar="0,1,2", help="Several seeds; on a GPU they learn side by side.")
     ] = None,
@@ -149,13 +151,16 @@ def run_command(
     debug: Debug = False,
 ) -> None:
     """Learn a benchmark's tasks one after another, and say how well each is known at the end."""
-    folder = out or Path("runs") / f"{benchmark}-{method}-seed{seed}"
+    first = 0 if seed is None else seed
+    folder = out or Path("runs") / f"{benchmark}-{method}-seed{first}"
     with answering(folder, debug or context.obj):
+        if seed is not None and seeds is not None:
+            raise ValueError("--seed is one and --seeds are several: leave one of them out")
         folders = [str(path.resolve()) for path in data or []]
         order = Job(
             benchmark,
             method,
-            seed,
+            first,
             tasks,
             single_head,
             blur,
@@ -198,20 +203,20 @@ def _run_seeds(job: Job, seeds: list[int], out: Path | None, debug: bool) -> Non
         for folder in watching:
             refuse_folder(folder)
         outcomes = engine.go_on_with_all(orders)
-    done, codes = dict[Path, dict[str, Any]](), list[int]()
-    for order, outcome in zip(orders, outcomes, strict=True):
-        if isinstance(outcome, Exception):
-            codes.append(complain(outcome, order.folder, debug, f"seed {order.job.seed}: "))
-            if order.folder.is_dir():  # it may have failed before it was made
-                watching[order.folder].keep(str(outcome))
-        else:
-            done[order.folder] = outcome
-            show_result(outcome, order.folder)
-    show_spread(list(done.values()))
-    for home, runs in [(out, list(done))] if out and done else [(folder, [folder]) for folder in done]:
-        leave_report(home, runs)
-    if codes:
-        raise typer.Exit(codes[0])
+        done, codes = dict[Path, dict[str, Any]](), list[int]()
+        for order, outcome in zip(orders, outcomes, strict=True):
+            if isinstance(outcome, Exception):
+                codes.append(complain(outcome, order.folder, debug, f"seed {order.job.seed}: "))
+                if order.folder.is_dir():  # it may have failed before it was made
+                    watching[order.folder].keep(str(outcome))
+            else:
+                done[order.folder] = outcome
+                show_result(outcome, order.folder)
+        show_spread(list(done.values()))
+        for home, runs in [(out, list(done))] if out and done else [(folder, [folder]) for folder in done]:
+            leave_report(home, runs)
+        if codes:
+            raise typer.Exit(codes[0])
 
 
 @app.command("resume", short_help="Go on with a run that was cut.")

@@ -11,6 +11,7 @@ from rich import box
 from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
+from rich.text import Text
 
 console = Console()
 
@@ -20,8 +21,8 @@ def show_names(about: Mapping[str, str]) -> None:
     table = Table(box=None, show_header=False, pad_edge=False)
     table.add_column(no_wrap=True)
     table.add_column()
-    for row in about.items():
-        table.add_row(*row)
+    for name, what in about.items():
+        table.add_row(Text(printable(name)), Text(what))
     print_table(table)
 
 
@@ -86,9 +87,9 @@ def _table(heads: list[str], names: list[str], rows: list[list[str]]) -> Table:
     """Return a table with a name before each row."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for head in heads:
-        table.add_column(head, justify="right" if table.columns else "left", no_wrap=True)
+        table.add_column(Text(printable(head)), justify="right" if table.columns else "left", no_wrap=True)
     for name, row in zip(names, rows, strict=True):
-        table.add_row(name, *row)
+        table.add_row(Text(printable(name)), *row)
     return table
 
 
@@ -116,4 +117,4 @@ def printable(text: str) -> str:
 
 def say(line: str) -> None:
     """Print a line: a terminal gets it wrapped between words, a file as it is."""
-    console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+    console.print(line, highlight=False, markup=False, emoji=False, soft_wrap=not console.is_terminal)

@@ -29,6 +29,9 @@ from ucb.tuning import (
     widened,
 )
 
+EPOCHS = 6
+ONE_PASS = "tasks that fade into each other pass by once: leave out --epochs and --recipe-epochs"
+
 
 def tune_command(
     context: typer.Context,
@@ -45,7 +48,9 @@ def tune_command(
     widen: Annotated[
         int, typer.Option(min=0, help="Go up to so many steps beyond the grid while the best lies at its edge.")
     ] = 0,
-    epochs: Annotated[int, typer.Option(help="The most epochs a task may take, while choosing.")] = 6,
+    epochs: Annotated[
+        int | None, typer.Option(help="The most epochs a task may take, while choosing.  [default: 6]")
+    ] = None,
     recipe_epochs: Annotated[int | None, typer.Option(help="Epochs in the recipe.  [default: the same]")] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     jobs: Annotated[int, typer.Option(help="Trials at a time: side by side on a GPU, else in processes.")] = 1,
@@ -71,6 +76,9 @@ def tune_command(
     """
     with answering(out, debug or context.obj):
         _refuse(trials, widen, epochs, recipe_epochs, device, jobs)
+        if blur is not None and (epochs, recipe_epochs) != (None, None):
+            raise ValueError(ONE_PASS)
+        epochs = EPOCHS if epochs is None else epochs
         find(benchmark)
         search = Search(
             benchmark,
@@ -103,7 +111,8 @@ def tune_command(
             if widen:
                 points = widened(record, points, widen, jobs, _tell)
                 space = values_of(points)
-            recipe = record.recipe(space, points, epochs if recipe_epochs is None else recipe_epochs)
+            last = 1 if blur is not None else epochs if recipe_epochs is None else recipe_epochs
+            recipe = record.recipe(space, points, last)
             say(f"{recipe['found']}: {_words(recipe['settings'])}")
             for path in record.write_recipes(recipe, out):
                 say(f"the recipe is {path}")
@@ -111,13 +120,14 @@ def tune_command(
                 say(f"{control} is left as it is: the settings of UCB's control were searched too")
 
 
-def _refuse(trials: int | None, widen: int, epochs: int, recipe_epochs: int | None, device: str, jobs: int) -> None:
+def _refuse(
+    trials: int | None, widen: int, epochs: int | None, recipe_epochs: int | None, device: str, jobs: int
+) -> None:
     """Refuse numbers that make no search."""
-    for name, value in {"--trials": trials, "--recipe-epochs": recipe_epochs}.items():
+    numbers = {"--trials": trials, "--epochs": epochs, "--recipe-epochs": recipe_epochs, "--jobs": jobs}
+    for name, value in numbers.items():
         if value is not None:
             count(name, value)
-    count("--epochs", epochs)
-    count("--jobs", jobs)
     if trials is None:
         return
     if widen:

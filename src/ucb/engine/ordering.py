@@ -38,4 +38,6 @@ def with_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = N
         part = "training" if name in TRAINING_KINDS else "net_options" if name in for_net else "settings"
         parts[part][name] = value
     training, settings = recipe.training | parts["training"], recipe.settings | parts["settings"]
+    if order.blur is not None:
+        training |= {"epochs": 1}
     return replace(order, net_options=parts["net_options"], training=training, settings=settings)

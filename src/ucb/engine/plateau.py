@@ -26,6 +26,14 @@ class Schedule:
         if not 0 < self.factor < 1:
             raise ValueError(f"factor must be between 0 and 1, not {self.factor}")
 
+    def refuse_rate(self, lr: float) -> None:
+        """Refuse a first rate at which training would be over before it began."""
+        if lr < self.least_rate:
+            raise ValueError(
+                f"lr is {lr:g}, and training ends when the rate falls below least_rate, {self.least_rate:g}: nothing "
+                "would be learnt"
+            )
+
 
 @dataclass
 class Plateau:

@@ -25,6 +25,8 @@ class Progress:
     plateau_best: float = math.inf
     plateau_waited: int = 0
     seconds: float = 0.0
+    seconds_before_epoch: float = 0.0
+    """What they were when the present epoch began; checkpoints inside it count on."""
     task_seconds: list[float] = field(default_factory=list)
     rows: list[list[list[float]]] = field(default_factory=list)
     """After each task, the judgement of all tasks so far, as numbers."""

@@ -87,6 +87,7 @@ class Run:
         identity: dict[str, Any] | None = None,
     ) -> None:
         refuse_scenario(method, stream.scenario)
+        training.schedule.refuse_rate(method.settings.lr)
         self.identity = {} if identity is None else identity
         """What must be the same when a checkpoint is taken up again, as plain values by name."""
         self.stream, self.method, self.training = stream, method, training
@@ -198,6 +199,8 @@ class Run:
         schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
         plateau = Plateau(schedule, at.rate, at.plateau_best, at.plateau_waited, at.epoch - first)
         steps, rate, is_best = None, math.nan, False
+        if at.batch == 0:
+            self._begin_epoch()
         while not plateau.is_over:
             if steps is None or rate != plateau.rate:  # captured steps hold the rate
                 rate, steps = plateau.rate, None  # the old ones hold the task's inputs until they are gone
@@ -207,13 +210,15 @@ class Run:
             loss = self._validation_loss(task) if self.stream.scenario.boundaries else math.nan
             if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
                 raise DivergedError(self._diverged("held-out loss", loss))
-            seconds = self._tick()
+            self._tick()
+            seconds = at.seconds - at.seconds_before_epoch
             mean_loss = at.losses[0] / at.losses[1]
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
             is_best = plateau.judge(loss)
             if is_best and not plateau.is_over:
                 self._keep_as_best()
             at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
+            self._begin_epoch()
             at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
         self._end_at_best(is_best)
         at.phase_epochs.append(plateau.epochs)
@@ -352,12 +357,14 @@ class Run:
         samples = self.training.eval_samples
         return judge(self.method, self.stream, index, samples, self.device, (self.seed, self.at.task))
 
-    def _tick(self) -> float:
-        """Add the time since the last tick to the run's; return it."""
+    def _tick(self) -> None:
+        """Add the time since the last tick to the run's."""
         now = time.monotonic()
-        elapsed, self._clock = now - self._clock, now
-        self.at.seconds += elapsed
-        return elapsed
+        self.at.seconds, self._clock = self.at.seconds + now - self._clock, now
+
+    def _begin_epoch(self) -> None:
+        self._tick()
+        self.at.seconds_before_epoch = self.at.seconds
 
 
 def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:

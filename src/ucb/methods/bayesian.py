@@ -41,6 +41,7 @@ class BayesianSettings(Settings):
         super().__post_init__()
         checks.positive("spread", self.spread)
         checks.not_negative("temperature", self.temperature)
+        self.objective(1, torch.Generator())  # refuses what no ELBO and no prior can be
 
     def objective(self, size: int, generator: torch.Generator) -> ELBO:
         """Return the ELBO of a task."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,16 +11,12 @@ MEMORY, BESIDE = "peak_memory_bytes", "beside"
 
 
 def told_apart(results: Sequence[Result]) -> list[Result]:
-    """Return the results without memory that is another run's too.
+    """Return the results, each of another run, without memory that is another run's too.
 
     Earlier results do not say what ran beside them: where several have exactly the same figure, it is their process's.
     """
-    sharing: dict[tuple[Any, Any], set[Any]] = {}
-    for result in results:
-        if BESIDE not in result:
-            # A run of the same length is the same run, in another file.
-            sharing.setdefault(_figure(result), set()).add(result.get("seconds"))
-    shared = {figure for figure, runs in sharing.items() if len(runs) > 1 and figure[1] is not None}
+    earlier = Counter(_figure(result) for result in results if BESIDE not in result)
+    shared = {figure for figure, runs in earlier.items() if runs > 1 and figure[1] is not None}
     return [
         result | {MEMORY: None, BESIDE: None} if BESIDE not in result and _figure(result) in shared else result
         for result in results

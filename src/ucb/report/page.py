@@ -35,7 +35,9 @@ def can_draw() -> bool:
 
 
 def write_page(found: Sequence[Found], path: Path) -> None:
-    """Write the page about these results."""
+    """Write the page about these results, over none of their files."""
+    if path.exists() and any(path.samefile(file) for each in found for file in each.files):
+        raise ValueError(f"{path} is one of the results: name another file")
     page = page_of(found)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, encoding="utf-8")
@@ -109,9 +111,14 @@ def _configuration(result: dict[str, Any]) -> list[list[Any]]:
     flat: dict[str, Any] = {}
     for name, value in result["config"].items():
         flat |= value if isinstance(value, dict) else {name: value}
-    rows = [[name, _word(value)] for name, value in flat.items() if name != "device" and value not in (None, [], False)]
+    rows = [[name, _word(value)] for name, value in flat.items() if name != "device" and _says_something(value)]
     rows += [["device", result["device"]]] if result.get("device") else []
     return rows + [[f"version of {name}", value] for name, value in (result.get("versions") or {}).items()]
+
+
+def _says_something(value: Any) -> bool:
+    """Tell a setting from one that is not made; 0 is made, though Python calls it equal to False."""
+    return value is not None and value is not False and value != []
 
 
 def _word(value: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,18 +21,28 @@ class Found:
 
     path: Path
     result: dict[str, Any]
+    copies: list[Path] = field(default_factory=list)
+    """Where the same result was found again."""
+
+    @property
+    def files(self) -> list[Path]:
+        """All files that it is in."""
+        return [self.path, *self.copies]
 
 
 def results_at(places: Iterable[Path], left_out: Callable[[Path], object] = lambda _: None) -> list[Found]:
-    """Return the results at all places, each file once, in the order of the places.
+    """Return the results at all places, each once, in the order of the places.
 
+    A run may be in several files: ``ucb reproduce`` leaves it in its folder, and among the results. The first counts.
     Folders without a result, such as those of runs that are not done, go to ``left_out``, unless there is nothing else.
     """
-    found: dict[Path, Found] = {}
+    found: dict[str, Found] = {}
     without: dict[Path, str] = {}
     for place in places:
         for each in _at(place, without):
-            found.setdefault(each.path.resolve(), each)
+            kept = found.setdefault(json.dumps(each.result, sort_keys=True), each)
+            if kept is not each:
+                kept.copies.append(each.path)
     if not found:
         first, *others = without.values() or ["no place is named"]
         raise ValueError(f"{first}; so it is at {len(others)} more" if others else first)

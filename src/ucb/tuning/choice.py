@@ -10,13 +10,13 @@ from typing import Any
 from ucb.engine.run import Run
 
 Found = dict[str, Any]
-"""What held-out data says of some settings: they themselves, ``score`` (lower is better; None where they failed), its
-standard ``error``, and the figures behind it."""
+"""What held-out data says of some settings: they themselves, ``score`` (lower is better; None where they failed), the
+standard ``error`` of the mean NLL right after learning, and the figures behind it."""
 
 TWO_TASKS = (
     "projected NLL: that of each of the first two tasks right after it was learnt, plus the first one's rise while the "
-    "second was learnt times the mean number of later tasks, (n - 1) / 2; of all settings within one standard error of "
-    "the lowest, the one whose first task rose least"
+    "second was learnt times the mean number of later tasks, (n - 1) / 2; of all settings that are above the lowest by "
+    "at most the standard error of its NLL right after learning, the one whose first task rose least"
 )
 ALL_TASKS = "lowest mean NLL of all tasks after the last one was learnt"
 CUT = "cut after the first task: others began better"

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ucb.engine.job import method_named
+from ucb.engine.plateau import Schedule
 from ucb.engine.settings import kinds_of, typed
 
 Point = dict[str, Any]
@@ -40,7 +41,7 @@ def points_of(grid: Grid) -> list[Point]:
 
 
 def refuse_points(method: str, points: Sequence[Point]) -> None:
-    """Refuse settings that the method does not allow."""
+    """Refuse settings that the method does not allow, or that nothing would be learnt with."""
     settings = method_named(method).settings_type
     for point in points:
-        settings(**point)
+        Schedule().refuse_rate(settings(**point).lr)
