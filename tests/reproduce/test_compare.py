@@ -91,6 +91,14 @@ def test_the_better_one_is_shown_and_names_the_other(lines, table, tmp_path):
     assert "imm-mode is not measured yet" in again["imm-mean"].notes[0]
 
 
+def test_a_remark_stands_beside_a_figure_whatever_it_is(tmp_path):
+    table = tiny(row("vcl", "VCL", more={"remark": "read it so"}), row("ord-ft", more={"remark": "and this so"}))
+    assert [line.notes for line in compared(table, tmp_path)] == [(), ()], "there is no figure yet"
+    keep(tmp_path, table, "vcl", 0, 99.9)
+    keep(tmp_path, table, "ord-ft", 0, 99.9)
+    assert [line.notes[0] for line in compared(table, tmp_path)] == ["read it so", "and this so"]
+
+
 def test_a_figure_that_the_paper_contradicts_has_a_note(tmp_path):
     lines = {line.name: line for line in compared(table_named("permuted-mnist"), tmp_path)}
     assert lines["vcl-gng-0.1m"].paper_acc == Measure(90.50)

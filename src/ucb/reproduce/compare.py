@@ -124,6 +124,7 @@ def _line(table: Table, row: Row, results: Path) -> Line:
         verdict = judged(acc, paper_acc)
         notes += [row.note] if verdict == BELOW and row.note else []
         notes += [QUOTED] if verdict != WITHIN and row.quoted else []
+    notes += [row.remark] if acc is not None and row.remark else []
     return Line(
         row.name,
         title,

@@ -55,6 +55,8 @@ class Row:
     """TABLE/ROW whose runs serve this row too."""
     note: str = ""
     """Why the paper's figure may not be reached, where that is known."""
+    remark: str = ""
+    """What must be known to read the row's figure, whatever it is."""
     quoted: bool = False
     """Whether the paper has its figure from another work."""
     obstacle: str = ""
