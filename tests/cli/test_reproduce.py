@@ -151,6 +151,34 @@ def test_what_hinders_one_run_does_not_hinder_the_others(made_up):
     assert Path("results/tables/tiny/ord-ft-seed1.json").is_file()
 
 
+def test_a_result_without_its_time_is_kept_and_so_is_the_next(made_up):
+    """What a table needs is there: the time is only shown."""
+    for seed in (0, 1):
+        path = keep(Path("results"), "tiny", "ord-ft", seed, 90.0 + seed, bwt=-1.0)
+        folder = Path(f"runs/tables/tiny/ord-ft-seed{seed}")
+        folder.mkdir(parents=True)
+        path = path.rename(folder / "result.json")
+        result = {name: json.loads(path.read_text())[name] for name in ("seed", "acc", "bwt", "config")}
+        path.write_text(json.dumps(result))
+        (folder / "config.json").write_text(json.dumps(result["config"]))
+        keep(Path("results"), "tiny", "ord-ft-wild", seed, 90.0)
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 2)
+    assert answer.exit_code == 0, answer.output
+    assert "[1/2] ord-ft seed 0: ACC 90.00   BWT -1.00\n[2/2] ord-ft seed 1: ACC 91.00   BWT -1.00\n" in answer.stdout
+    assert json.loads(Path("results/tables/tiny/ord-ft-seed1.json").read_text())["acc"] == 91.0
+
+
+def test_a_result_of_nothing_is_named_when_its_run_is_resumed(made_up):
+    folder = Path("run")
+    begun_otherwise(Path("results"), folder)
+    (folder / "result.json").write_text("{}")
+    said = refused("resume", folder, code=1)
+    assert said.startswith(f"error: {folder}/result.json is damaged: it has no seed and no acc ")
+    (folder / "result.json").write_text('{"seed": 0, "acc": 90.0, "bwt": null, "config": {}}')
+    said = refused("resume", folder, code=1)
+    assert said == f"error: {folder}/result.json is damaged: it has no tasks; mend or remove it\n"
+
+
 def test_a_row_that_cannot_be_run_is_a_failure_only_if_it_was_asked_for(made_up):
     for name in ("ord-ft", "ord-ft-wild"):
         keep(Path("results"), "tiny", name, 0, 90.0)

@@ -86,6 +86,53 @@ def test_what_is_done_is_not_run_again(tmp_path, groups):
     assert again[0] == found == json.loads((tmp_path / "0" / "result.json").read_text())
 
 
+def done_with(order, result):
+    """A folder whose run is done, with this as its result."""
+    order.folder.mkdir()
+    (order.folder / "config.json").write_text(json.dumps(dataclasses.asdict(order.job)))
+    (order.folder / "result.json").write_text(json.dumps(result))
+
+
+def test_a_result_that_lacks_figures_is_named_and_the_others_are_returned(tmp_path):
+    ordered = of_seeds(tmp_path, [0, 1])
+    done_with(ordered[0], {})
+    done_with(ordered[1], {"seed": 1, "acc": 90.0, "bwt": None, "config": {}})
+    failure, found = engine.go_on_with_all(ordered)
+    path = tmp_path / "0" / "result.json"
+    said = f"{path} is damaged: it has no seed and no acc and no bwt and no config; mend or remove it"
+    assert str(failure) == said
+    assert found["acc"] == 90.0
+    with pytest.raises(OSError, match="damaged") as raised:
+        engine.resume(path.parent)
+    assert str(raised.value) == said
+
+
+def test_a_figure_that_a_result_lacks_is_the_damage_of_its_file(tmp_path):
+    (order,) = of_seeds(tmp_path, [0])
+    done_with(order, {"seed": 0, "acc": 90.0, "bwt": None, "config": {}})
+    found = engine.resume(order.folder)
+    assert found.get("tasks") is None
+    with pytest.raises(OSError, match=r"result\.json is damaged: it has no tasks; mend or remove it"):
+        found["tasks"]
+
+
+def test_a_result_that_another_process_left_damaged_is_that_ones_failure(tmp_path, groups, monkeypatch):
+    first, second = of_seeds(tmp_path, [0, 1])
+    built = Job.run
+
+    def while_another_ends(job, *words):
+        if job.seed == 0:
+            (first.folder / "result.json").write_text("{}")
+        return built(job, *words)
+
+    first.folder.mkdir()
+    (first.folder / "config.json").write_text(json.dumps(dataclasses.asdict(first.job)))
+    monkeypatch.setattr(Job, "run", while_another_ends)
+    failure, found = engine.go_on_with_all([first, second])
+    assert "result.json is damaged" in str(failure)
+    assert found["seed"] == 1
+
+
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "letters.txt").write_text("dear")

@@ -22,6 +22,7 @@ DAMAGES = [
     (json.dumps(WHOLE | {"acc": float("nan")}), "damaged: its acc is nan"),
     (json.dumps(WHOLE | {"acc": True}), "damaged: its acc is True"),
     (json.dumps(WHOLE | {"bwt": "-1"}), "damaged: its bwt is '-1'"),
+    (json.dumps(WHOLE | {"seconds": None}), "damaged: its seconds are None"),
 ]
 
 

@@ -11,7 +11,10 @@ from ucb.tuning import Record, Search
 
 RESULTS = Path(__file__).resolve().parents[2] / "results"
 SEARCH = Search("mnist-permuted", "ord-ft", 2, single_head=True, net_options={"hidden": [8]})
-TRIAL = {"settings": {"lr": 0.1}, "score": 0.5, "error": 0.1, "learnt": [0.5], "risen": 0.0, "acc": 90.0}
+FIGURES = {"error": 0.1, "learnt": [0.5], "risen": 0.0, "acc": 90.0, "bwt": 0.0, "seconds": 1.0}
+TRIAL = {"settings": {"lr": 0.1}, "score": 0.5, **FIGURES}
+FAILED = {"settings": {"lr": 9.0}, "score": None, "failed": "it diverged"}
+ROUNDED = {"settings": {"lr": 0.3}, "score": 0.5, "learnt": [0.5], "risen": 0.0, "rounded": True}
 
 
 @pytest.fixture
@@ -109,6 +112,29 @@ def test_a_damaged_file_is_named(record, tmp_path, text, why):
     with pytest.raises(OSError, match=re.escape(f"{record.path} is damaged: {why}")):
         Record(SEARCH, tmp_path)
     assert record.path.read_text() == text
+
+
+@pytest.mark.parametrize("whole", [TRIAL, FAILED, ROUNDED], ids=["scored", "failed", "rounded"])
+def test_a_trial_that_lacks_what_a_choice_needs_is_named(record, tmp_path, whole):
+    kept = json.loads(record.path.read_text())
+    record.path.write_text(json.dumps(kept | {"trials": [TRIAL, whole]}))
+    assert Record(SEARCH, tmp_path).trials == [TRIAL, whole]
+    for name in whole.keys() - {"settings", "learnt", "rounded"}:
+        torn = {key: value for key, value in whole.items() if key != name}
+        record.path.write_text(json.dumps(kept | {"trials": [TRIAL, torn]}))
+        said = f"{record.path} is damaged: trial 2 has no {name}; mend or remove it, or choose another --results"
+        with pytest.raises(OSError, match=f"^{re.escape(said)}$"):
+            Record(SEARCH, tmp_path)
+
+
+def test_settings_of_which_only_rounded_figures_are_known_are_not_chosen_unseen(record, tmp_path):
+    record.add(ROUNDED)
+    again = Record(SEARCH, tmp_path)
+    both = [TRIAL["settings"], ROUNDED["settings"]]
+    assert again.recipe({}, both, 1)["settings"] == TRIAL["settings"], "the other is no better"
+    said = f'{record.path} has only rounded figures of {{"lr": 0.3}}, and no error: remove this trial'
+    with pytest.raises(OSError, match=re.escape(said)):
+        again.recipe({}, both[1:], 1)
 
 
 @pytest.mark.parametrize("name", ["../../x", "..", ".", "", "/tmp/x", "a/b", "a\\b"])

@@ -13,7 +13,8 @@ SEARCH = Search("mnist-5split", "ord-ft", 1, net_options={"hidden": [8]})
 
 
 def scored(point):
-    return {"settings": point, "score": point["lr"], "error": 0.0, "risen": 0.0, "acc": 90.0}
+    figures = {"error": 0.0, "risen": 0.0, "acc": 90.0, "bwt": 0.0, "seconds": 1.0}
+    return {"settings": point, "score": point["lr"], **figures}
 
 
 @pytest.fixture
@@ -104,3 +105,36 @@ def test_what_begins_worse_than_others_is_cut_after_one_task():
     found = with_optuna._with_pruning(optuna, trial, SEARCH, {"lr": 0.1})
     assert found == {"settings": {"lr": 0.1}, "score": None, "failed": CUT}
     assert trial.said[0] == 0
+
+
+def test_a_search_goes_on_with_a_journal_whose_last_line_is_torn(tmp_path, quick):
+    """At every place of the last lines, and with nothing but half a line; whole lines stay as they are."""
+    grid = {"lr": (0.1, 0.2, 0.3, 0.4, 0.5)}
+    record = Record(SEARCH, tmp_path)
+    by_optuna(record, grid, 2, lambda _: None)
+    journal = record.path.with_suffix(".journal")
+    whole, kept = journal.read_bytes(), record.path.read_bytes()
+    for size in [0, 1, 30, *range(len(whole) - 60, len(whole) + 1, 3), len(whole)]:
+        journal.write_bytes(whole[:size])
+        record.path.write_bytes(kept)
+        again = Record(SEARCH, tmp_path)
+        by_optuna(again, grid, 4, lambda _: None)
+        assert len(again.trials) == 4, size
+        written = journal.read_bytes()
+        assert written.startswith(whole[: whole[:size].rfind(b"\n") + 1])
+        assert all(json.loads(line) for line in written.splitlines()), size
+        by_optuna(Record(SEARCH, tmp_path), grid, 5, lambda _: None)
+
+
+def test_a_journal_that_is_damaged_elsewhere_is_named(tmp_path, quick):
+    record, grid = Record(SEARCH, tmp_path), {"lr": (0.1, 0.2, 0.3)}
+    by_optuna(record, grid, 2, lambda _: None)
+    journal = record.path.with_suffix(".journal")
+    first, second, *rest = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([first, second[:9] + b"\n", *rest]))
+    with pytest.raises(OSError, match="every trial is in the record beside it") as raised:
+        by_optuna(record, grid, 3, lambda _: None)
+    assert str(raised.value).startswith(f"{journal} is damaged: ")
+    journal.unlink()
+    by_optuna(record, grid, 3, lambda _: None)
+    assert len(record.trials) == 3

@@ -49,7 +49,8 @@ def sealed(monkeypatch):
 
 
 def found(lr, score, risen=0.0, error=0.1):
-    return {"settings": {"lr": lr}, "score": score, "error": error, "learnt": [score], "risen": risen, "acc": 90.0}
+    figures = {"error": error, "learnt": [score], "risen": risen, "acc": 90.0, "bwt": 0.0, "seconds": 1.0}
+    return {"settings": {"lr": lr}, "score": score, **figures}
 
 
 def test_the_grid_is_the_methods_own_and_the_priors_and_what_the_user_says():
@@ -197,9 +198,9 @@ def test_trials_that_ended_are_found_though_another_failed(monkeypatch):
 def test_two_processes_add_to_one_search(tmp_path):
     search = Search("mnist-5split", "ord-ft", **SMALL)
     one, other = Record(search, tmp_path), Record(search, tmp_path)
-    one.add({"settings": {"lr": 0.1}, "score": 1.0})
-    other.add({"settings": {"lr": 0.3}, "score": 2.0})
-    one.add({"settings": {"lr": 0.5}, "score": 3.0})
+    one.add(found(0.1, 1.0))
+    other.add(found(0.3, 2.0))
+    one.add(found(0.5, 3.0))
     assert [each["settings"]["lr"] for each in Record(search, tmp_path).trials] == [0.1, 0.3, 0.5]
     assert [each["settings"]["lr"] for each in one.trials] == [0.1, 0.3, 0.5]
 

@@ -20,7 +20,12 @@ import safetensors.torch
 from ucb.engine.state import State, flatten, unflatten
 
 FORMAT = 1
+_BLANK = "0" * 64
 _NAME = re.compile(r"checkpoint-(\d{6})-([0-9a-f]{16})\.safetensors")
+
+
+class OtherFormatError(ValueError):
+    """A file that another version of ucb wrote."""
 
 
 class Found(NamedTuple):
@@ -78,20 +83,33 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.close(folder)
 
 
-def pack(state: State) -> bytes:
-    """Return a state as the bytes of a safetensors file."""
+def pack(state: State, *, sealed: bool = False) -> bytes:
+    """Return a state as the bytes of a safetensors file; ``sealed``, they hold their own hash."""
     tree, tensors = flatten(state)
     packed = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-    return safetensors.torch.save(packed, {"format": str(FORMAT), "state": json.dumps(tree)})
+    facts = {"format": str(FORMAT), "state": json.dumps(tree)}
+    if not sealed:
+        return safetensors.torch.save(packed, facts)
+    blank = safetensors.torch.save(packed, facts | {"sha256": _BLANK})
+    return blank.replace(_seal(_BLANK), _seal(hashlib.sha256(blank).hexdigest()), 1)
 
 
 def unpack(data: bytes) -> State:
-    """Undo ``pack``."""
+    """Undo ``pack``; bytes that are sealed must be those that were written."""
     length = int.from_bytes(data[:8], "little")
     header = json.loads(data[8 : 8 + length])["__metadata__"]
+    if "sha256" in header:
+        blank = data.replace(_seal(header["sha256"]), _seal(_BLANK), 1)
+        if hashlib.sha256(blank).hexdigest() != header["sha256"]:
+            raise ValueError("the content is not what was written")
     if header["format"] != str(FORMAT):
-        raise ValueError(f"the checkpoint has format {header['format']}, and this version reads format {FORMAT}")
+        raise OtherFormatError(f"the checkpoint has format {header['format']}, and this version reads format {FORMAT}")
     return unflatten(json.loads(header["state"]), safetensors.torch.load(data))
+
+
+def _seal(digest: str) -> bytes:
+    """Return how a header has the hash. The hash is that of the same bytes with zeros in its place."""
+    return f'"sha256":"{digest}"'.encode()
 
 
 def _listed(folder: Path) -> list[tuple[int, Path]]:

@@ -65,6 +65,8 @@ class Learner:
         stream, device = self.run.stream, self.run.device
         if stream.scenario.task_known and task is None:
             raise ValueError("in this scenario the task is known: say its index")
+        if task is not None and not 0 <= task < len(stream):
+            raise ValueError(f"there is no task {task}: {_numbered(stream)}")
         asked = Asked((task or 0) if stream.scenario.heads == "many" else 0, task)
         inputs = stream.tasks[task or 0].prepare(x.to(device))
         logits = self.run.method.logits(inputs, asked, samples, generator_for("predict", device=device))
@@ -75,8 +77,28 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything the learner knows to one file, whole or not at all."""
-        checkpoint.write_atomically(Path(path), checkpoint.pack(self.run.state_dict()))
+        checkpoint.write_atomically(Path(path), checkpoint.pack(self.run.state_dict(), sealed=True))
 
     def load(self, path: str | Path) -> None:
         """Go on from a file that a learner like this one wrote."""
-        self.run.load_state_dict(checkpoint.unpack(Path(path).read_bytes()))
+        self.run.load_state_dict(_state_in(Path(path)))
+
+
+def _state_in(path: Path) -> dict[str, Any]:
+    """Return what a learner's file holds; one that is damaged, or of another kind, is named."""
+    data = path.read_bytes()
+    try:
+        state = checkpoint.unpack(data)
+    except checkpoint.OtherFormatError as error:
+        raise ValueError(f"{path}: {error}") from None
+    except Exception:  # broken bytes may lead to any error
+        state = None
+    if not isinstance(state, dict) or not {"identity", "method", "progress"} <= state.keys():
+        raise OSError(f"{path} is damaged, or no learner's file")
+    return state
+
+
+def _numbered(stream: Stream) -> str:
+    """Say which tasks a stream has."""
+    first, *others = (f"{index} ({task.name!r})" for index, task in enumerate(stream.tasks))
+    return f"the stream's tasks are {first} to {others[-1]}" if others else f"the stream's only task is {first}"

@@ -122,7 +122,7 @@ def _side_by_side(orders: Sequence[Ready]) -> dict[Path, Found | Exception]:
             if isinstance(refusal, Exception):
                 found[order.folder] = refusal
             elif order.is_done:  # another process was faster
-                found[order.folder] = read_object(order.folder / RESULT)
+                found[order.folder] = _attempted(partial(_found_in, order.folder))
             else:
                 held[run] = order
         if held:
@@ -142,7 +142,7 @@ def _alone(order: Order, note: str | None = None) -> Found:
         if not is_new and not order.is_done:
             held.enter_context(_in_folder(order, is_new))
         if order.is_done:
-            return read_object(order.folder / RESULT)
+            return _found_in(order.folder)
         run = order.run()
         if is_new:  # a job that cannot be run leaves no folder behind
             held.enter_context(_in_folder(order, is_new))
@@ -150,6 +150,11 @@ def _alone(order: Order, note: str | None = None) -> Found:
         if note is not None:
             run.observer.noted(note)
         return _carried_out(run, order.job)
+
+
+def _found_in(folder: Path) -> Found:
+    """Return the result in the folder of a run that is done."""
+    return read_object(folder / RESULT, "seed", "acc", "bwt", "config")  # no command can do without these
 
 
 def _carried_out(run: Run, job: Job, beside: int = 0) -> Found:

@@ -55,6 +55,8 @@ def damage(result: Any, seed: int) -> str:
         return f"damaged: its acc is {result['acc']!r}"
     if result["bwt"] is not None and not _number(result["bwt"]):
         return f"damaged: its bwt is {result['bwt']!r}"
+    if "seconds" in result and not _number(result["seconds"]):
+        return f"damaged: its seconds are {result['seconds']!r}"
     return ""
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -71,15 +72,40 @@ def _with_pruning(optuna: Any, trial: Any, search: Search, point: Point) -> Foun
 
 def _study(optuna: Any, path: Path, search: Search, grid: Grid) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
+    _cut_torn_line(optuna, path)
     backend = optuna.storages.journal.JournalFileBackend(str(path))
-    return optuna.create_study(
-        storage=optuna.storages.JournalStorage(backend),
-        # A study knows the trials of one search, and its settings keep their values.
-        study_name=json.dumps({**search.identity, "grid": grid}, sort_keys=True),
-        sampler=optuna.samplers.TPESampler(seed=search.seed),
-        pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
-        load_if_exists=True,
-    )
+    try:
+        return optuna.create_study(
+            storage=optuna.storages.JournalStorage(backend),
+            # A study knows the trials of one search, and its settings keep their values.
+            study_name=json.dumps({**search.identity, "grid": grid}, sort_keys=True),
+            sampler=optuna.samplers.TPESampler(seed=search.seed),
+            pruner=optuna.pruners.MedianPruner(n_startup_trials=4),
+            load_if_exists=True,
+        )
+    except json.JSONDecodeError as error:
+        raise OSError(f"{path} is damaged: {error}; remove it, as every trial is in the record beside it") from None
+
+
+def _cut_torn_line(optuna: Any, path: Path) -> None:
+    """Cut a journal back to its last whole line.
+
+    A kill or a full disk may leave half a line at the end. Optuna would write the next one right behind it, and could
+    then read neither. Nothing is lost: every trial is in the record.
+    """
+    if not path.is_file() or _whole_lines(path) == path.stat().st_size:
+        return
+    lock = optuna.storages.journal.JournalFileSymlinkLock(str(path))  # Optuna's own: another search may be writing
+    lock.acquire()
+    try:
+        os.truncate(path, _whole_lines(path))
+    finally:
+        lock.release()
+
+
+def _whole_lines(path: Path) -> int:
+    """Return how many bytes there are up to the last newline."""
+    return path.read_bytes().rfind(b"\n") + 1
 
 
 def _optuna() -> Any:
