@@ -35,6 +35,7 @@ SPLIT: dict[str, Values] = {
         "constant": (0.003, 0.01, 0.03, 0.1, 0.25),
     },
     "ucb-ng": {"lr": (0.3, 0.5, 1.0), "temperature": (5e-5, 5e-4, 5e-3), "power": (1.0, 2.0), "clip": (1.0,)},
+    "mas": {"lr": (0.03, 0.1, 0.3), "strength": (0.001, 0.01, 0.1, 1.0, 10.0)},
 }
 """What is tried instead of a method's own grid: where sigma is small beside 1, factors on it have to be large."""
 
@@ -69,7 +70,27 @@ SMALL: dict[str, Values] = {
 }
 """With 56 units, where every trial learns all ten tasks."""
 
-TABLES = ("5split-mnist", "2split-mnist", "permuted-mnist")
+IMPORTANCE: dict[str, Values] = {
+    "rho-certainty": {
+        "lr": (0.03, 0.1, 0.3),
+        "temperature": (0.01,),
+        "gain": (1.0,),
+        "on": ("rho",),
+        "importance": ("certainty",),
+    },
+    "mu-snr": {
+        "lr": (0.3, 1.0),
+        "temperature": (0.01,),
+        "gain": (0.003, 0.03, 0.3),
+        "on": ("mu",),
+        "importance": ("snr",),
+    },
+}
+"""UCB with importance in other ways, on 2-Split MNIST: |mu|/sigma is small beside 1/sigma, and where only rho has rates
+of its own nothing holds mu back but a small rate for all. Rho hardly moves: |mu|/sigma on both takes the settings of
+|mu|/sigma on mu, and on rho those of 1/sigma on rho."""
+
+TABLES = ("importance", "5split-mnist", "2split-mnist", "permuted-mnist")
 
 COMPARED = frozenset({"ucb", "ucb-ng", "uniform-lr", "ord-ft", "hat"})
 
@@ -97,6 +118,7 @@ KINDS |= {
     for name, kind in KINDS.items()
 }
 """UCB-NG's control is searched as UCB-NG itself is."""
+KINDS |= {f"2split-mnist-{name}": Kind({"ucb": values}, widen=1) for name, values in IMPORTANCE.items()}
 
 
 def searches(table: str, epochs: int, device: str, methods: list[str], only: str | None = None) -> list[Search]:
