@@ -36,10 +36,10 @@ class VCLSettings(BayesianSettings):
     """The share of the first task's epochs that goes into the maximum-likelihood fit."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         checks.positive("prior_sigma", self.prior_sigma)
         if not 0 < self.fit < 1:
             raise ValueError(f"fit must be between 0 and 1, not {self.fit}")
+        super().__post_init__()  # makes an objective, with this prior
 
     def objective(self, size: int, generator: torch.Generator) -> ELBO:
         """Return the ELBO of a first task, whose KL is known in closed form."""
