@@ -151,8 +151,8 @@ def run_command(
     debug: Debug = False,
 ) -> None:
     """Learn a benchmark's tasks one after another, and say how well each is known at the end."""
-    first = 0 if seed is None else seed
-    folder = out or Path("runs") / f"{benchmark}-{method}-seed{first}"
+    only_seed = 0 if seed is None else seed
+    folder = out or Path("runs") / f"{benchmark}-{method}-seed{only_seed}"
     with answering(folder, debug or context.obj):
         if seed is not None and seeds is not None:
             raise ValueError("--seed is one and --seeds are several: leave one of them out")
@@ -160,7 +160,7 @@ def run_command(
         order = Job(
             benchmark,
             method,
-            first,
+            only_seed,
             tasks,
             single_head,
             blur,

@@ -18,6 +18,7 @@ from ucb.engine import InterruptedRunError
 from ucb.stream.benchmarks import find
 from ucb.tuning import (
     Found,
+    Point,
     Record,
     Search,
     by_grid,
@@ -28,6 +29,7 @@ from ucb.tuning import (
     values_of,
     widened,
 )
+from ucb.tuning.space import Grid
 
 EPOCHS = 6
 ONE_PASS = "tasks that fade into each other pass by once: leave out --epochs and --recipe-epochs"
@@ -102,22 +104,29 @@ def tune_command(
             raise ValueError(f"--grid: {error}") from None
         record = Record(search, results)
         with _stopping_well(record):
-            known = sum(not record.lacks(point) for point in points)
-            say(f"{method} on {search.kind}: {len(points)} points, {known} tried before")
-            if trials is not None:
-                by_optuna(record, space, trials, _tell, jobs)
-            else:
-                by_grid(record, points, jobs, _tell)
-            if widen:
-                points = widened(record, points, widen, jobs, _tell)
-                space = values_of(points)
+            points = _tried(record, space, points, trials, widen, jobs)
             last = 1 if blur is not None else epochs if recipe_epochs is None else recipe_epochs
-            recipe = record.recipe(space, points, last)
-            say(f"{recipe['found']}: {_words(recipe['settings'])}")
-            for path in record.write_recipes(recipe, out):
-                say(f"the recipe is {path}")
-            if control := record.searched_control(out):
-                say(f"{control} is left as it is: the settings of UCB's control were searched too")
+            _write(record, record.recipe(values_of(points) if widen else space, points, last), out)
+
+
+def _tried(record: Record, space: Grid, points: list[Point], trials: int | None, widen: int, jobs: int) -> list[Point]:
+    """Try what the record lacks, and return all points that may be chosen."""
+    known = sum(not record.lacks(point) for point in points)
+    say(f"{record.search.method} on {record.search.kind}: {len(points)} points, {known} tried before")
+    if trials is not None:
+        by_optuna(record, space, trials, _tell, jobs)
+    else:
+        by_grid(record, points, jobs, _tell)
+    return widened(record, points, widen, jobs, _tell) if widen else points
+
+
+def _write(record: Record, recipe: dict[str, Any], out: Path) -> None:
+    """Write the recipe, and say what was chosen and where it is."""
+    say(f"{recipe['found']}: {_words(recipe['settings'])}")
+    for path in record.write_recipes(recipe, out):
+        say(f"the recipe is {path}")
+    if control := record.searched_control(out):
+        say(f"{control} is left as it is: the settings of UCB's control were searched too")
 
 
 def _refuse(
