@@ -39,6 +39,13 @@ def test_flattening_is_undone_exactly():
     assert math.isnan(back["nan"])
 
 
+def test_flat_tensors_are_apart_from_any_gradient():
+    weight = torch.ones(2, requires_grad=True)
+    _, tensors = flatten({"leaf": weight, "result": weight * 2, "plain": torch.ones(1)})
+    assert not any(tensor.requires_grad for tensor in tensors.values())
+    assert tensors["/leaf"].data_ptr() == weight.data_ptr()
+
+
 def test_a_copy_stands_by_itself_and_is_renewed_in_its_own_memory():
     state = {"net": {"w": torch.ones(2), "n": torch.tensor(3)}, "lr": [0.1, float("inf")], "task": None}
     copy = Copy(state)

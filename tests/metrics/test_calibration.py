@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from ucb.metrics import brier, ece, nll
+from ucb.metrics import brier, ece, nll, nlls, reliability
+from ucb.metrics.calibration import calibration
 
 
 def test_known_values(double):
@@ -34,13 +35,35 @@ def test_extremes():
     assert math.isfinite(float(nll(sure, torch.tensor([1]))))
 
 
+@pytest.mark.parametrize("dtype", [torch.half, torch.float, torch.double])
+def test_all_at_once_is_the_same_as_one_by_one(dtype):
+    p, y = torch.randn(300, 4).mul(3).softmax(1).to(dtype), torch.randint(4, (300,))
+    for bins in (15, 4):
+        found = calibration(p, y, bins)
+        assert torch.equal(found.nlls, nlls(p, y))
+        assert torch.equal(found.ece, ece(p, y, bins))
+        assert torch.equal(found.reliability, reliability(p, y, bins))
+
+
+@pytest.mark.parametrize("row", [[0.6, 0.6], [0.4, 0.4], [1.5, -0.5], [math.nan, 1.0], [math.nan] * 2, [math.inf, 0.0]])
+@pytest.mark.parametrize("metric", [nll, nlls, brier, ece, reliability, calibration])
+def test_one_row_that_is_no_probabilities_is_enough(metric, row):
+    sound = [0.3, 0.7]
+    metric(torch.tensor([sound, sound, [0.5, 0.505]]), torch.zeros(3, dtype=torch.long))
+    with pytest.raises(ValueError, match="logits"):
+        metric(torch.tensor([sound, row, sound]), torch.zeros(3, dtype=torch.long))
+
+
 def test_shapes_that_do_not_fit_are_refused():
-    for metric in (nll, brier, ece):
+    for metric in (nll, brier, ece, calibration):
         with pytest.raises(ValueError, match="do not fit"):
             metric(torch.ones(3, 2), torch.zeros(4, dtype=torch.long))
         with pytest.raises(ValueError, match="at least one row"):
             metric(torch.ones(0, 2), torch.zeros(0, dtype=torch.long))
+        with pytest.raises(ValueError, match="one class"):
+            metric(torch.ones(2, 0), torch.zeros(2, dtype=torch.long))
         with pytest.raises(ValueError, match="logits"):
             metric(torch.tensor([[5.0, -1.0]]), torch.zeros(1, dtype=torch.long))
-    with pytest.raises(ValueError, match="bins"):
-        ece(torch.tensor([[0.5, 0.5]]), torch.zeros(1, dtype=torch.long), 0)
+    for metric in (ece, reliability, calibration):
+        with pytest.raises(ValueError, match="bins"):
+            metric(torch.tensor([[0.5, 0.5]]), torch.zeros(1, dtype=torch.long), 0)

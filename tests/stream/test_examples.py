@@ -64,6 +64,34 @@ def test_an_empty_order_serves_nothing(kind):
     assert list(kinds()[kind].batches(torch.tensor([], dtype=torch.int64), 4, CPU)) == []
 
 
+@pytest.mark.parametrize("rows", [None, ROWS])
+@pytest.mark.parametrize("kind", [0, 1])
+def test_all_of_them_come_in_their_own_order(kind, rows):
+    examples = kinds(rows)[kind]
+    wanted = list(examples.batches(torch.arange(len(examples)), 3, CPU))
+    for (x, y), (a, b) in zip(examples.in_order(3, CPU), wanted, strict=True):
+        assert torch.equal(x, a)
+        assert torch.equal(y, b)
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        examples.in_order(0, CPU)
+
+
+@pytest.mark.parametrize("rows", [None, ROWS])
+def test_writing_to_a_batch_leaves_the_examples_alone(rows):
+    examples = TensorExamples(X, Y if rows is None else Y[rows], rows)
+    before = [part.clone() for part in everything(examples)]
+    for x, y in examples.in_order(8, CPU):
+        x.zero_()
+        y.zero_()
+    for now, then in zip(everything(examples), before, strict=True):
+        assert torch.equal(now, then)
+
+
+@pytest.mark.parametrize("kind", [0, 1])
+def test_an_example_says_how_many_numbers_it_is_made_of(kind):
+    assert kinds(ROWS)[kind].numbers_each == 16
+
+
 def test_workers_read_the_same():
     alone, helped = DatasetExamples(TensorDataset(X, Y)), DatasetExamples(TensorDataset(X, Y), workers=1)
     for got, wanted in zip(everything(helped), everything(alone), strict=True):
@@ -176,4 +204,8 @@ def test_on_a_gpu_the_base_is_moved_once_and_shared():
         assert x.device.type == y.device.type == "cuda"
         assert torch.equal(x.cpu(), X[ROWS[order]])
         assert torch.equal(y.cpu(), Y[ROWS[order]])
+        ((x, y),) = examples.in_order(5, cuda)
+        assert x.device.type == y.device.type == "cuda"
+        assert torch.equal(x.cpu(), X[ROWS])
+        assert torch.equal(y.cpu(), Y[ROWS])
     assert torch.cuda.memory_allocated() - before < 100_000

@@ -40,6 +40,9 @@ def test_mixed_examples_come_prepared_in_the_order_asked_for():
         raw, label = next(iter(stream.tasks[task].train.batches(torch.tensor([row]), 1, CPU)))
         assert torch.equal(x[place], stream.tasks[task].prepare(raw)[0])
         assert y[place] == label[0]
+    assert joint.train.numbers_each == 4
+    for own, wanted in zip(zip(*joint.train.in_order(7, CPU), strict=True), read(joint.train), strict=True):
+        assert torch.equal(torch.cat(own), wanted)
 
 
 @pytest.mark.parametrize(

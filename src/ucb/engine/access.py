@@ -32,7 +32,7 @@ class TaskBatches:
         return self._ready(self.task.validation, rows_at_once(self.task.validation, self.device))
 
     def _ready(self, examples: Examples, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
-        for x, y in examples.batches(torch.arange(len(examples)), rows, self.device):
+        for x, y in examples.in_order(rows, self.device):
             yield self.task.prepare(x), y + self.offset
 
 

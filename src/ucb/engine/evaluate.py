@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ucb.methods import Asked, Method
-from ucb.metrics import ece, nlls, reliability
+from ucb.metrics.calibration import calibration
 from ucb.seeds import generator_for
 from ucb.stream.examples import Examples
 from ucb.stream.task import Stream
@@ -49,8 +49,7 @@ def rows_at_once(examples: Examples, device: torch.device) -> int:
     """Return how many examples are judged at a time."""
     if device.type != "cuda" or not examples.is_fixed:
         return ROWS
-    first, _ = next(examples.batches(torch.arange(1), 1, device))
-    return max(ROWS, BYTES // (4 * first.numel()))
+    return max(ROWS, BYTES // (4 * examples.numbers_each))
 
 
 def judge(method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object) -> Judgement:
@@ -66,21 +65,23 @@ def judge(method: Method, stream: Stream, index: int, samples: int, device: torc
         logits = method.logits(x, asked, count, generator)
         if known:
             logits = logits[..., outputs.start : outputs.stop]
-        return logits.softmax(-1).mean(0)
+        return logits.softmax(-1)
 
     sampled, mean, truth = [], [], []
-    for x, y in task.test.batches(torch.arange(len(task.test)), rows_at_once(task.test, device), device):
+    for x, y in task.test.in_order(rows_at_once(task.test, device), device):
         inputs = task.prepare(x)
-        sampled.append(probabilities(inputs, samples))
-        mean.append(probabilities(inputs, 0).argmax(1))
+        sampled.append(probabilities(inputs, samples).mean(0))
+        mean.append(probabilities(inputs, 0)[0].argmax(1))
         truth.append(y if known else y + outputs.start)
     p, target = torch.cat(sampled), torch.cat(truth)
-    losses = nlls(p, target)
-    return Judgement(
-        100 * float((p.argmax(1) == target).double().mean()),
-        100 * float((torch.cat(mean) == target).double().mean()),
-        float(ece(p, target)),
-        float(losses.mean()),
-        float(losses.std() / math.sqrt(len(losses))) if len(losses) > 1 else 0.0,
-        bins=reliability(p, target).tolist(),
-    )
+    return _in_figures(p, torch.cat(mean), target)
+
+
+def _in_figures(p: Tensor, label: Tensor, target: Tensor) -> Judgement:
+    """Judge sampled probabilities, and labels under the mean weights. All is read at once: each look holds up a GPU."""
+    losses, ece, bins = calibration(p, target)
+    right = (torch.stack([p.argmax(1), label]) == target).double().mean(1)
+    nll_error = losses.std() / math.sqrt(len(losses)) if len(losses) > 1 else losses.new_zeros(())
+    numbers = torch.cat([right, torch.stack([ece, losses.mean(), nll_error]), bins.flatten()]).tolist()
+    (sampled, mean, *others), held = numbers[:5], numbers[5:]
+    return Judgement(100 * sampled, 100 * mean, *others, bins=[held[i : i + 3] for i in range(0, len(held), 3)])

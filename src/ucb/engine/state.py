@@ -14,6 +14,9 @@ from torch import Tensor
 State = Any
 """A tree of dicts (with str or int keys), lists, tuples, tensors, numbers, words, truth values and None."""
 
+_PLAIN = (bool, int, float, str, type(None))
+"""What JSON takes as it is."""
+
 
 def flatten(state: State) -> tuple[State, dict[str, Tensor]]:
     """Return a JSON tree that refers to tensors by name, and the tensors."""
@@ -85,7 +88,7 @@ def brought_to(device: torch.device, state: State) -> State:
 
 def _to_json(state: State, name: str, tensors: dict[str, Tensor]) -> State:
     if isinstance(state, Tensor):
-        tensors[name] = state.detach()
+        tensors[name] = state.detach() if state.requires_grad else state
         return {"tensor": name}
     if isinstance(state, dict):
         return {"dict": [[str(k), isinstance(k, str), _to_json(v, f"{name}/{k}", tensors)] for k, v in state.items()]}
@@ -95,6 +98,6 @@ def _to_json(state: State, name: str, tensors: dict[str, Tensor]) -> State:
         return [_to_json(v, f"{name}/{i}", tensors) for i, v in enumerate(state)]
     if isinstance(state, float) and not math.isfinite(state):
         return {"number": repr(state)}
-    if state is None or isinstance(state, bool | int | float | str):
+    if isinstance(state, _PLAIN):
         return state
     raise TypeError(f"a state cannot hold a {type(state).__name__} (at {name or 'its root'})")

@@ -2,10 +2,30 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from ucb.bayes.checks import count
+
+
+class Calibration(NamedTuple):
+    """What ``nlls``, ``ece`` and ``reliability`` return for the same probabilities."""
+
+    nlls: Tensor
+    ece: Tensor
+    reliability: Tensor
+
+
+def calibration(probabilities: Tensor, target: Tensor, bins: int = 15) -> Calibration:
+    """Return all three; the probabilities are checked once, and last: a GPU works on the rest until it has to tell."""
+    _check_shapes(probabilities, target)
+    count("bins", bins)
+    losses, held = _nlls(probabilities, target), _reliability(probabilities, target, bins)
+    found = Calibration(losses, _ece(held, probabilities), held)
+    _check_rows(probabilities)
+    return found
 
 
 def nll(probabilities: Tensor, target: Tensor) -> Tensor:
@@ -16,6 +36,10 @@ def nll(probabilities: Tensor, target: Tensor) -> Tensor:
 def nlls(probabilities: Tensor, target: Tensor) -> Tensor:
     """Return the negative log-probability of every row's true class, in nats."""
     _check(probabilities, target)
+    return _nlls(probabilities, target)
+
+
+def _nlls(probabilities: Tensor, target: Tensor) -> Tensor:
     true = probabilities.gather(1, target.unsqueeze(1)).squeeze(1)
     return -true.clamp_min(torch.finfo(true.dtype).tiny).log()
 
@@ -32,8 +56,12 @@ def ece(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor:
 
     The bins are equally wide, open to the left and closed to the right, and weighted by how many rows they hold.
     """
-    _, confidence, right = reliability(probabilities, target, bins).unbind(1)
-    return ((right - confidence).abs().sum() / len(target)).to(probabilities.dtype)
+    return _ece(reliability(probabilities, target, bins), probabilities)
+
+
+def _ece(held: Tensor, probabilities: Tensor) -> Tensor:
+    _, confidence, right = held.unbind(1)
+    return ((right - confidence).abs().sum() / len(probabilities)).to(probabilities.dtype)
 
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor:
@@ -43,6 +71,10 @@ def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor
     """
     _check(probabilities, target)
     count("bins", bins)
+    return _reliability(probabilities, target, bins)
+
+
+def _reliability(probabilities: Tensor, target: Tensor, bins: int) -> Tensor:
     confidence, label = probabilities.max(1)
     index = (confidence * bins).ceil().long().sub_(1).clamp_(0, bins - 1)
     rows = torch.stack([torch.ones_like(confidence), confidence, label == target], 1).double()
@@ -50,10 +82,20 @@ def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor
 
 
 def _check(probabilities: Tensor, target: Tensor) -> None:
-    if probabilities.dim() != 2 or target.shape != probabilities.shape[:1] or len(target) == 0:
+    _check_shapes(probabilities, target)
+    _check_rows(probabilities)
+
+
+def _check_shapes(probabilities: Tensor, target: Tensor) -> None:
+    if probabilities.dim() != 2 or target.shape != probabilities.shape[:1] or probabilities.numel() == 0:
         raise ValueError(
             f"probabilities of shape {tuple(probabilities.shape)} do not fit targets of {tuple(target.shape)}: "
-            "[rows, classes] and [rows] with at least one row are needed"
+            "[rows, classes] and [rows] with at least one row and one class are needed"
         )
-    if not bool(((probabilities >= 0).all(1) & ((probabilities.sum(1) - 1).abs() < 1e-2)).all()):
+
+
+def _check_rows(probabilities: Tensor) -> None:
+    least, sums = probabilities.amin(), probabilities.sum(1).aminmax()
+    low, *ends = torch.stack([least, *sums]).tolist()  # one look: each holds up a GPU
+    if not (low >= 0 and all(abs(end - 1) < 1e-2 for end in ends)):
         raise ValueError("every row of probabilities must be at least 0 and add up to 1: are these logits?")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sized
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,6 +29,16 @@ class Examples(ABC):
     def batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) on ``device`` for the examples whose indices ``order`` lists."""
 
+    def in_order(self, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (x, y) on ``device`` for all examples, as they are numbered."""
+        return self.batches(torch.arange(len(self)), batch_size, device)
+
+    @cached_property
+    def numbers_each(self) -> int:
+        """How many numbers the x of one example is made of."""
+        first, _ = next(iter(self.batches(torch.arange(1), 1, torch.device("cpu"))))
+        return first.numel()
+
 
 class Resident:
     """A tensor that goes to each device once and stays there, for as many tasks as share it."""
@@ -41,8 +52,8 @@ class Resident:
 
     def on(self, device: torch.device) -> Tensor:
         """Return the copy on ``device``; on its own device that is the tensor itself."""
-        if device.index is None:  # "cuda" means the current one, say "cuda:0"
-            device = torch.empty(0, device=device).device
+        if device.type == "cuda" and device.index is None:  # it means the current one, say "cuda:0"
+            device = torch.device("cuda", torch.cuda.current_device())
         if device not in self._copies:
             self._copies[device] = self.tensor.to(device)
         return self._copies[device]
@@ -91,6 +102,22 @@ class TensorExamples(Examples):
         for some_rows, some in zip(rows.split(batch_size), order.split(batch_size), strict=True):
             if len(some):  # an empty tensor splits into one empty piece
                 yield x.index_select(0, some_rows), y.index_select(0, some)
+
+    def in_order(self, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield (x, y) for all examples: no order has to be checked, and none goes to the device."""
+        count("batch_size", batch_size)
+        return self._gather_in_order(batch_size, device)
+
+    def _gather_in_order(self, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+        x, y = self.x.on(device), self.y.on(device)
+        rows = torch.arange(len(self), device=device) if self.rows is None else self.rows.on(device)
+        for some_rows, labels in zip(rows.split(batch_size), y.split(batch_size), strict=True):
+            yield x.index_select(0, some_rows), labels.clone()
+
+    @cached_property
+    def numbers_each(self) -> int:
+        """How many numbers the x of one example is made of; none is fetched for it."""
+        return self.x.tensor.numel() // len(self.x)
 
 
 class DatasetExamples(Examples):
