@@ -12,6 +12,8 @@ SAMPLES = [1, 2, 4, 5, 10]
 CASES = [(shape, samples, shape == SHAPES[-1] and samples != 4) for shape in SHAPES for samples in SAMPLES]
 MIXTURE = ScaleMixture(0.25, 1.0, 0.05)
 KBC = (MIXTURE.k, MIXTURE.b, MIXTURE.c)
+NEW = (False, False)
+"""Gradients that are added to nothing."""
 
 
 def seed(value=1234):

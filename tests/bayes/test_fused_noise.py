@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.bayes.fused_weights import KBC, close, noise, normal, seed, weights
+from tests.bayes.fused_weights import KBC, NEW, close, noise, normal, seed, weights
 from tests.bayes.triton_tests import DEVICE, MARKS, ON_GPU
 from ucb.bayes.kernels import fused, launch
 
@@ -65,7 +65,7 @@ def test_what_a_kernel_cannot_read_is_refused():
     with pytest.raises(ValueError, match="seed"):
         fused.sample(a, b, None, torch.zeros(1, device=DEVICE), 0, 1)
     with pytest.raises(ValueError, match="grad_w"):
-        fused.gradients(a, b, None, seed(), 0, normal(1, 4, 6).expand(3, 4, 6), 0, None, 0, 0, a, b, False)
+        fused.gradients(a, b, None, seed(), 0, normal(1, 4, 6).expand(3, 4, 6), None, 0, None, 0, 0, a, b, NEW)
 
 
 def test_a_cpu_is_left_to_pytorch():
@@ -97,7 +97,7 @@ def test_a_recorded_graph_draws_new_noise_at_every_replay():
 
     def step():
         w = fused.sample(mu, rho, None, key, 3, 5)
-        fused.gradients(mu, rho, None, key, 3, w, 2, KBC, 0.1, 0.2, *out, False)
+        fused.gradients(mu, rho, None, key, 3, w, None, 2, KBC, 0.1, 0.2, *out, NEW)
         return w
 
     step()  # compiles, which a recording cannot
@@ -117,6 +117,8 @@ def test_a_recorded_graph_draws_new_noise_at_every_replay():
 def test_an_empty_tensor_is_no_work():
     nothing = torch.empty(0, 3, device=DEVICE)
     assert fused.sample(nothing, nothing, None, seed(), 0, 2).shape == (2, 0, 3)
-    sums = fused.gradients(nothing, nothing, None, seed(), 0, None, 1, KBC, 1.0, 1.0, nothing, nothing, False).sum(0)
+    sums = fused.gradients(nothing, nothing, None, seed(), 0, None, None, 1, KBC, 1.0, 1.0, nothing, nothing, NEW).sum(
+        0
+    )
     assert sums.tolist() == [0, 0]
     assert launch.blocks(launch.BLOCK + 1) == 2

@@ -1,10 +1,12 @@
 """Fused weights, outputs and their gradients against PyTorch and autograd."""
 
+import math
+
 import pytest
 import torch
 import torch.nn.functional as F
 
-from tests.bayes.fused_weights import CASES, KBC, SAMPLES, SHAPES, close, noise, normal, seed, weights
+from tests.bayes.fused_weights import CASES, KBC, NEW, SAMPLES, SHAPES, close, noise, normal, seed, weights
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import ScaleMixture
 from ucb.bayes.kernels import fused, reference
@@ -22,6 +24,12 @@ def test_sample_follows_the_reference(shape, samples, pruned):
         assert (w[:, ~keep] == 0).all()
 
 
+def quartered(shape):
+    """One normal for each element: all four of a counter are used."""
+    n = math.prod(shape)
+    return noise((-(-n // 4),), 4).t().flatten()[:n].view(1, *shape)
+
+
 @pytest.mark.parametrize("prior_samples", [0, 1, 6])
 @pytest.mark.parametrize(
     ("samples", "pruned"), [(0, False), (0, True), (1, False), (2, True), (4, False), (5, True), (10, False)]
@@ -30,8 +38,9 @@ def test_gradients_are_those_of_the_loss(samples, prior_samples, pruned):
     shape, factor, entropy = (41, 17), -0.3, 0.7
     mu, rho, keep = weights(shape, pruned)
     grad_w = normal(samples, *shape) if samples else None
+    grad_square = normal(*shape) if samples < 2 else None
     total = max(samples, prior_samples, 1)
-    eps = noise(shape, total).double()
+    eps = (quartered(shape) if (samples, prior_samples) == (0, 1) else noise(shape, total)).double()
 
     m, r = mu.double().requires_grad_(), rho.double().requires_grad_()
     kept = torch.ones(shape, dtype=torch.bool, device=DEVICE) if keep is None else keep
@@ -40,37 +49,51 @@ def test_gradients_are_those_of_the_loss(samples, prior_samples, pruned):
     f = (k * w.square() + F.softplus(b + c * w.square()))[:prior_samples].where(kept, 0).sum()
     log_sigma = F.softplus(r).log().where(kept, 0).sum()
     data = 0 if grad_w is None else (w[:samples] * grad_w.double()).sum()
+    if grad_square is not None:
+        data = data + (reference.sigma_squared(r, keep) * grad_square.double()).sum()
     (data + factor * f - entropy * log_sigma).backward()
 
     out_mu, out_rho = torch.full_like(mu, 7), torch.full_like(mu, 7)
-    args = (grad_w, prior_samples, KBC if prior_samples else None, factor, entropy)
-    sums = fused.gradients(mu, rho, keep, seed(), 3, *args, out_mu, out_rho, False).sum(0)
+    args = (grad_w, grad_square, prior_samples, KBC if prior_samples else None, factor, entropy)
+    sums = fused.gradients(mu, rho, keep, seed(), 3, *args, out_mu, out_rho, NEW).sum(0)
     close(out_mu, m.grad, rtol=1e-4, atol=1e-4)
     close(out_rho, r.grad, rtol=1e-4, atol=1e-4)
     close(sums, torch.stack([f, log_sigma]).detach(), rtol=1e-4)
 
     ref_mu, ref_rho = torch.full_like(m, 7), torch.full_like(m, 7)
-    args64 = (None if grad_w is None else grad_w.double(), *args[1:])
-    ref_sums = reference.gradients(mu.double(), rho.double(), keep, eps, *args64, ref_mu, ref_rho, False)
+    args64 = (*(None if g is None else g.double() for g in args[:2]), *args[2:])
+    ref_sums = reference.gradients(mu.double(), rho.double(), keep, eps, *args64, ref_mu, ref_rho, NEW)
     close(ref_mu, m.grad, rtol=1e-9, atol=1e-9)
     close(ref_rho, r.grad, rtol=1e-9, atol=1e-9)
     close(ref_sums, torch.stack([f, log_sigma]).detach(), rtol=1e-9)
+
+
+@pytest.mark.parametrize("pruned", [False, True])
+def test_the_squares_of_gradients_are_summed_on_the_way(pruned):
+    mu, rho, keep = weights((41, 17), pruned)
+    out = normal(2, 41, 17)
+    added = (True, True)
+    sums = fused.gradients(mu, rho, keep, seed(), 3, None, None, 1, KBC, 0.1, 0.2, *out, added, valued=False)
+    close(sums.sum(0), out.double().square().sum((1, 2)))
 
 
 def test_gradients_add_to_what_is_there():
     mu, rho, keep = weights((41, 17), pruned=True)
     grad_w, before = normal(3, 41, 17), normal(2, 41, 17)
     alone, added = torch.empty_like(before), before.clone()
-    for out, add in ((alone, False), (added, True)):
-        fused.gradients(mu, rho, keep, seed(), 3, grad_w, 2, KBC, 0.1, 0.2, *out, add)
+    for out, add in ((alone, NEW), (added, (True, True))):
+        fused.gradients(mu, rho, keep, seed(), 3, grad_w, None, 2, KBC, 0.1, 0.2, *out, add)
     close(added, before + alone)
+    half = before.clone()
+    fused.gradients(mu, rho, keep, seed(), 3, grad_w, None, 2, KBC, 0.1, 0.2, *half, (True, False))
+    assert torch.equal(half, torch.stack([added[0], alone[1]]))
     assert torch.equal(added[:, ~keep], before[:, ~keep])
 
 
 def test_gradients_hold_for_spreads_of_every_size():
     rho = torch.tensor([-1000, -200, -90, -50, -17, -5, -1e-3, 0, 1e-3, 1, 20, 90, 1000], device=DEVICE).float()
     mu, out_mu, out_rho = torch.zeros_like(rho), torch.empty_like(rho), torch.empty_like(rho)
-    _, log_sigma = fused.gradients(mu, rho, None, seed(), 0, None, 0, None, 0.0, 1.0, out_mu, out_rho, False).sum(0)
+    _, log_sigma = fused.gradients(mu, rho, None, seed(), 0, None, None, 0, None, 0.0, 1.0, out_mu, out_rho, NEW).sum(0)
     wide = rho.double()
     sigma = F.softplus(wide).clamp_min(1e-300)
     close(-out_rho, torch.where(wide < -50, 1.0, wide.sigmoid() / sigma))
@@ -84,7 +107,7 @@ def test_the_mixture_holds_for_weights_of_every_size(w):
     mu = torch.full((3,), w, device=DEVICE)
     rho, out = torch.full_like(mu, -100), torch.empty(2, 3, device=DEVICE)
     log_p, _ = fused.gradients(
-        mu, rho, None, seed(), 0, None, 1, (prior.k, prior.b, prior.c), 1.0, 0.0, *out, False
+        mu, rho, None, seed(), 0, None, None, 1, (prior.k, prior.b, prior.c), 1.0, 0.0, *out, NEW
     ).sum(0)
     wide = mu.double()
     close(out[0], prior.score(wide), rtol=1e-5)
@@ -94,9 +117,9 @@ def test_the_mixture_holds_for_weights_of_every_size(w):
 def test_a_pruned_weights_bad_gradient_does_no_harm():
     mu, rho, _ = weights((6,))
     keep = torch.tensor([True, False] * 3, device=DEVICE)
-    grad_w = normal(2, 6).masked_fill(~keep, torch.nan)
+    grad_w, grad_square = normal(3, 6).masked_fill(~keep, torch.nan).split([2, 1])
     out = torch.empty(2, 6, device=DEVICE)
-    sums = fused.gradients(mu, rho, keep, seed(), 3, grad_w, 2, KBC, 0.1, 0.2, *out, False).sum(0)
+    sums = fused.gradients(mu, rho, keep, seed(), 3, grad_w, grad_square[0], 2, KBC, 0.1, 0.2, *out, NEW).sum(0)
     assert out.isfinite().all()
     assert sums.isfinite().all()
     assert (out[:, ~keep] == 0).all()

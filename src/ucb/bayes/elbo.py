@@ -7,12 +7,15 @@ true posterior, below 1 a colder one, and 0 leaves the likelihood alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from ucb.bayes import checks
+from ucb.bayes.kernels.clipping import Measured
+from ucb.bayes.kernels.noise import new_seed
 from ucb.bayes.kl import kl_divergence
 from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
 from ucb.bayes.likelihoods import Likelihood, cross_entropy
@@ -66,7 +69,7 @@ class ELBO:
     def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
         """Return the objective on a batch, ready for ``loss.backward()``."""
         passes = self._plan(x)
-        nll = _mean([self._nll(net, x, y, p) for p in passes])
+        nll = _mean([self.nll_on(net, x, y, p) for p in passes])
         if self.temperature == 0:
             return self._terms(nll, None)
         drawn = {g: torch.cat([p.all_drawn(g) for p in passes]) for g in passes[0].drawn}
@@ -82,25 +85,34 @@ class ELBO:
         """
         return self._terms(*self._backward(net, x, y, is_asked=True))
 
-    def add_gradients(self, net: nn.Module, x: Tensor, y: Tensor) -> Tensor:
-        """Do the same as ``backward``, but return the mean NLL alone, so that no time goes into the KL's value."""
-        return self._backward(net, x, y, is_asked=False)[0]
+    def add_gradients(self, net: nn.Module, x: Tensor, y: Tensor, measured: Measured | None = None) -> Tensor:
+        """Do the same as ``backward``, but return the mean NLL alone, so that no time goes into the KL's value.
 
-    def _backward(self, net: nn.Module, x: Tensor, y: Tensor, *, is_asked: bool) -> tuple[Tensor, Tensor | None]:
+        ``measured`` gets the sums of squares of the gradients that a kernel has written, and so has at hand.
+        """
+        return self._backward(net, x, y, is_asked=False, measured=measured)[0]
+
+    def _backward(
+        self, net: nn.Module, x: Tensor, y: Tensor, *, is_asked: bool, measured: Measured | None = None
+    ) -> tuple[Tensor, Tensor | None]:
         passes = self._plan(x)
         penalty = Penalty(self.prior, self.kl_weight, self.prior_samples, is_asked)
         if self.estimator != "weights":  # no weights are drawn that the prior could share
+            is_fused = can_fuse(net, penalty)
             nlls = []
             for p in passes:
-                nll = self._nll(net, x, y, p)
+                p.later = {} if is_fused and len(passes) == 1 else None
+                nll = self.nll_on(net, x, y, p)
                 (nll / len(passes) if len(passes) > 1 else nll).backward()
                 nlls.append(nll.detach())
-            kl_gradients = fused_kl_gradients if can_fuse(net, penalty) else lean_kl_gradients
-            return _mean(nlls), kl_gradients(net, penalty, self.generator)
+            if is_fused:
+                seed = partial(new_seed, generator=self.generator)
+                return _mean(nlls), fused_kl_gradients(net, penalty, seed, passes, measured)
+            return _mean(nlls), lean_kl_gradients(net, penalty, self.generator)
         if len(passes) == 1 and can_fuse(net, penalty):
-            return fused_gradients(net, lambda p: self._nll(net, x, y, p), passes[0], penalty)
+            return fused_gradients(net, lambda p: self.nll_on(net, x, y, p), passes[0], penalty, measured)
         if passes[0].samples == 1:
-            return lean_gradients(net, lambda p: self._nll(net, x, y, p), self.samples, penalty, self.generator)
+            return lean_gradients(net, lambda p: self.nll_on(net, x, y, p), self.samples, penalty, self.generator)
         terms = self(net, x, y)
         terms.loss.backward()
         return terms.nll, terms.kl
@@ -113,7 +125,8 @@ class ELBO:
     def _plan(self, x: Tensor) -> list[Pass]:
         return plan(x, self.samples, self.estimator, self.stack, self.generator)
 
-    def _nll(self, net: nn.Module, x: Tensor, y: Tensor, p: Pass) -> Tensor:
+    def nll_on(self, net: nn.Module, x: Tensor, y: Tensor, p: Pass) -> Tensor:
+        """Return the mean NLL of a batch that walks through the net on the pass ``p``."""
         # The rows in the order in which they travelled, example by example: so they lie in memory.
         output = walk(net, x, p).transpose(0, 1)
         targets = y.unsqueeze(1).expand(len(y), p.samples, *y.shape[1:])

@@ -36,6 +36,8 @@ class Pass:
     seed: Tensor | None = None
     """Of the noise that a GPU's kernels make themselves; ``salt`` tells their calls apart."""
     salt: int = 0
+    later: dict[Gaussian, fused.Later] | None = None
+    """Where gradients by sigma^2 wait for the one who takes them on to rho; None lets autograd do so."""
 
     def weight(self, gaussian: Gaussian) -> Tensor:
         """Return the weights of this pass, [S, ...] where several samples travel together.
@@ -47,9 +49,8 @@ class Pass:
         if gaussian not in self.drawn:
             shape = (self.samples,) if self.samples > 1 else ()
             if fused.serves(gaussian.mu, gaussian.rho):
-                w = fused.sample_weights(
-                    gaussian.mu, gaussian.rho, gaussian.keep, *self.new_noise(gaussian.mu.device), self.samples
-                )
+                draw = fused.sample_weights if torch.is_grad_enabled() else fused.sample
+                w = draw(gaussian.mu, gaussian.rho, gaussian.keep, *self.new_noise(gaussian.mu.device), self.samples)
                 self.drawn[gaussian] = w.reshape(*shape, *gaussian.mu.shape)
             else:
                 self.drawn[gaussian] = gaussian.sample(shape, self.generator)
@@ -65,6 +66,12 @@ class Pass:
             self.seed = fused.new_seed(device, self.generator)
         self.salt += 1
         return self.seed, self.salt
+
+    def sigma_squared(self, gaussian: Gaussian) -> Tensor:
+        """Return sigma^2, where the kernels serve."""
+        if self.later is None:
+            return fused.sigma_squared(gaussian.rho, gaussian.keep)
+        return fused.sigma_squared(gaussian.rho, gaussian.keep, self.later.setdefault(gaussian, fused.Later()))
 
     def noise(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Draw standard normal noise."""

@@ -6,12 +6,13 @@ gradients of all samples (the noise is made again, not kept; the prior's score j
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from ucb.bayes.kernels import fused
+from ucb.bayes.kernels.clipping import Measured
 from ucb.bayes.kl import learning, refuse_empty
 from ucb.bayes.lean import Penalty
 from ucb.bayes.passes import Pass
@@ -32,7 +33,7 @@ def can_fuse(net: nn.Module, penalty: Penalty) -> bool:
 
 @torch.no_grad()
 def fused_gradients(
-    net: nn.Module, nll_of: Callable[[Pass], Tensor], p: Pass, penalty: Penalty
+    net: nn.Module, nll_of: Callable[[Pass], Tensor], p: Pass, penalty: Penalty, measured: Measured | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None unless it is valued).
 
@@ -56,23 +57,45 @@ def fused_gradients(
         for salt, ((name, g), w) in enumerate(zip(tensors, drawn, strict=True))
         if seed is not None
     ]
-    return nll.detach(), _kl(tensors, penalty, parts)
+    return nll.detach(), _kl(tensors, penalty, parts, measured)
 
 
 @torch.no_grad()
-def fused_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None) -> Tensor | None:
-    """Add the gradient of weight * KL alone to the parameters; return the KL (None unless it is valued)."""
-    if penalty.weight == 0:
-        return None
+def fused_kl_gradients(
+    net: nn.Module,
+    penalty: Penalty,
+    draw_seed: Callable[[torch.device], Tensor],
+    passes: Sequence[Pass],
+    measured: Measured | None = None,
+) -> Tensor | None:
+    """Add the gradient of weight * KL alone to the parameters; return the KL (None unless it is valued).
+
+    Gradients by sigma^2 that the passes have left for later go on to rho. ``measured`` gets the sums of squares of the
+    gradients, unless the KL is valued.
+    """
+    left = {g: later.grad for p in passes for g, later in (p.later or {}).items() if later.grad is not None}
     tensors = learning(net)
-    refuse_empty(tensors)
-    seed = fused.new_seed(tensors[0][1].mu.device, generator)
-    parts = [_hand_over(name, g, penalty, seed, salt, None) for salt, (name, g) in enumerate(tensors)]
-    return _kl(tensors, penalty, parts)
+    if penalty.weight > 0:
+        refuse_empty(tensors)
+        seed = draw_seed(tensors[0][1].mu.device)
+    elif left:
+        tensors = [(name, g) for name, g in tensors if g in left]
+        assert passes[0].seed is not None
+        seed = passes[0].seed  # nothing is drawn with it
+    else:
+        return None
+    parts = [_hand_over(name, g, penalty, seed, salt, None, left.get(g)) for salt, (name, g) in enumerate(tensors)]
+    return _kl(tensors, penalty, parts, measured)
 
 
 def _hand_over(
-    name: str, gaussian: Gaussian, penalty: Penalty, seed: Tensor, salt: int, grad_w: Tensor | None
+    name: str,
+    gaussian: Gaussian,
+    penalty: Penalty,
+    seed: Tensor,
+    salt: int,
+    grad_w: Tensor | None,
+    grad_square: Tensor | None = None,
 ) -> Tensor:
     """Add to ``grad`` of mu and rho; return the sums that the KL is made of."""
     mu, rho, keep = gaussian.mu, gaussian.rho, gaussian.keep
@@ -80,10 +103,9 @@ def _hand_over(
     if penalty.weight > 0:
         assert isinstance(prior, ScaleMixture)
         mixture = (prior.k, prior.b, prior.c)
-    has_grad = mu.grad is not None or rho.grad is not None
-    fresh = torch.zeros_like if has_grad else torch.empty_like
-    mu.grad = fresh(mu) if mu.grad is None else mu.grad
-    rho.grad = fresh(rho) if rho.grad is None else rho.grad
+    add = mu.grad is not None, rho.grad is not None
+    mu.grad = torch.empty_like(mu) if mu.grad is None else mu.grad
+    rho.grad = torch.empty_like(rho) if rho.grad is None else rho.grad
     return fused.gradients(
         mu,
         rho,
@@ -91,19 +113,26 @@ def _hand_over(
         seed,
         salt,
         grad_w,
+        grad_square,
         penalty.samples,
         mixture,
         -penalty.weight / penalty.samples,
         penalty.weight,
         mu.grad,
         rho.grad,
-        has_grad,
+        add,
+        penalty.is_valued,
     )
 
 
-def _kl(tensors: list[tuple[str, Gaussian]], penalty: Penalty, parts: list[Tensor]) -> Tensor | None:
+def _kl(
+    tensors: list[tuple[str, Gaussian]], penalty: Penalty, parts: list[Tensor], measured: Measured | None
+) -> Tensor | None:
     """Return KL = E log q - E log p, with E log q = -log sigma - (1 + log 2 pi) / 2 and log p = f(w) + a."""
     if not penalty.is_valued:
+        if measured is not None:
+            for (_, g), sums in zip(tensors, parts, strict=True):
+                measured[g.mu], measured[g.rho] = sums[:, :1], sums[:, 1:]
         return None
     known: float | Tensor = 0.0
     for name, g in tensors:

@@ -40,6 +40,11 @@ def way_to_travel(net: nn.Module, x: Tensor, p: Pass) -> Way:
     return known[key]
 
 
+def travel_like(net: nn.Module, other: nn.Module) -> None:
+    """Let samples travel through ``net`` as they do through ``other``, which computes the same."""
+    _known[net] = dict(_known.get(other, {}))
+
+
 def forget(net: nn.Module) -> bool:
     """Forget what is known of a net, which may have changed; say whether anything was."""
     return bool(_known.pop(net, None))

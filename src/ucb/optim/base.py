@@ -23,6 +23,8 @@ class PerWeightOptimizer(Optimizer):
     """
 
     settings: tuple[str, ...] = ()
+    shortening: Tensor | None = None
+    """What the gradients of the next step are multiplied by; only where ``can_shorten`` says so."""
 
     def __init__(self, groups: Iterable[Group], defaults: Group) -> None:
         self.frozen: dict[nn.Parameter, Tensor] = {}
@@ -75,7 +77,12 @@ class PerWeightOptimizer(Optimizer):
         self.prepare()
         for group in self.param_groups:
             self.update(group)
+        self.shortening = None
         return loss
+
+    def can_shorten(self) -> bool:
+        """Whether the next step can multiply the gradients by ``shortening`` on its way, and save a walk over them."""
+        return False
 
     def prepare(self) -> None:
         """Get ready for a step."""

@@ -66,7 +66,7 @@ class UCB(PerWeightOptimizer):
 
     def update(self, group: Group) -> None:
         """Move mu and rho of a Gaussian group, or ordinary parameters, against their gradients."""
-        if group["is_gaussian"] and all(p.grad is not None and fused.serves(p, p.grad) for p in group["params"]):
+        if self._is_fused(group):
             self._update_both(group)
             return
         for i, parameter in enumerate(group["params"]):
@@ -75,12 +75,23 @@ class UCB(PerWeightOptimizer):
                 lr = group["lr"] * (group["rho_rate"] if is_rho else 1.0)
                 self.descend(parameter, self._direction(parameter, group["momentum"]), lr)
 
+    def _is_fused(self, group: Group) -> bool:
+        """Say whether one kernel moves mu and rho."""
+        return group["is_gaussian"] and all(p.grad is not None and fused.serves(p, p.grad) for p in group["params"])
+
+    def can_shorten(self) -> bool:
+        """Whether one kernel moves each weight tensor that has a gradient, by that alone."""
+        moving = [group for group in self.param_groups if any(p.grad is not None for p in group["params"])]
+        return all(self._is_fused(group) and group["momentum"] == 0 for group in moving)
+
     def _update_both(self, group: Group) -> None:
         """Move mu and rho in one pass, on a GPU."""
         mu, rho = group["params"]
         directions = self._direction(mu, group["momentum"]), self._direction(rho, group["momentum"])
         scales = self.state[mu].get("scale"), self.state[rho].get("scale")
-        fused.descend(mu, rho, *directions, *scales, self.kept(mu), group["lr"], group["lr"] * group["rho_rate"])
+        lr, rho_rate = group["lr"], group["rho_rate"]
+        rates = lr, lr if rho_rate == 1 else lr * rho_rate
+        fused.descend(mu, rho, *directions, *scales, self.kept(mu), *rates, self.shortening)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None

@@ -14,8 +14,8 @@ def beside(work: Callable[[], Tensor], *inputs: Tensor) -> Callable[[], Tensor]:
 
     Backward takes the same way: PyTorch runs each step of it on the stream of its forward.
     """
-    if not inputs[0].is_cuda:
-        return work
+    if not inputs[0].is_cuda or torch._C._functorch.is_batchedtensor(inputs[0]):
+        return work  # the runs of a ``torch.vmap`` fill a GPU together
     main = torch.cuda.current_stream(inputs[0].device)
     side = _side_of(main)
     side.wait_stream(main)

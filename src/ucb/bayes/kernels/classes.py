@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.bayes.kernels.launch import BLOCK, WARPS, module_of, serves, start
+from ucb.bayes.kernels.noise import of_runs
 
 MOST_CLASSES = 1024
 """A row must fit into one program."""
@@ -16,22 +17,35 @@ MOST_CLASSES = 1024
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, target: Tensor) -> Tensor:
-        """Return the mean NLL; the gradient is a by-product, and waits for backward."""
-        rows, classes = logits.shape
-        losses, grad = logits.new_empty(rows), torch.empty_like(logits)
+    def forward(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the mean NLL of the last axis but one; the gradient is a by-product, and waits for backward."""
+        *leading, each, classes = logits.shape
+        rows = target.numel()
+        losses, grad = logits.new_empty(*leading, each), torch.empty_like(logits)
         width = 1 << (classes - 1).bit_length()
         block = max(1, BLOCK // width)
         grid, sizes = (-(-rows // block),), {"width": width, "block": block, "num_warps": WARPS}
-        source = module_of("triton_source")
-        start(source, "cross_entropy_kernel", grid, logits, target, losses, grad, rows, classes, **sizes)
-        ctx.save_for_backward(grad)
-        return losses.sum()
+        source = module_of("step_source")
+        tensors = (logits, target.contiguous(), losses, grad)
+        start(source, "cross_entropy_kernel", grid, *tensors, rows, each, classes, **sizes)
+        return losses.sum(-1), grad
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        """Keep the gradient, which nobody differentiates again."""
+        ctx.mark_non_differentiable(output[1])
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(output[1])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
         """Scale what forward has found."""
-        return ctx.saved_tensors[0] * grad, None
+        return ctx.saved_tensors[0] * grad[..., None, None], None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
+        """Return the mean NLL of each run."""
+        return cast(Any, _CrossEntropy).apply(*of_runs(info.batch_size, inputs, in_dims)), (0, 0)
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
@@ -39,4 +53,4 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     if logits.dim() != 2 or not 0 < logits.shape[1] <= MOST_CLASSES or len(logits) == 0 or not serves(logits):
         return F.cross_entropy(logits, target)
     apply: Any = _CrossEntropy.apply
-    return cast(Tensor, apply(logits, target))
+    return cast(Tensor, apply(logits, target)[0])

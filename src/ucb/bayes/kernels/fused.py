@@ -12,10 +12,11 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from ucb.bayes.kernels.launch import available, blocks, launch, mask_of, serves, size_of, status
-from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, new_seed, sample
+from ucb.bayes.kernels.launch import available, blocks, launch, mask_of, serves, share_of, size_of, status
+from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, new_seed, of_runs, sample
 
 __all__ = [
+    "Later",
     "LocalNoise",
     "SampleWeights",
     "SigmaSquared",
@@ -35,6 +36,9 @@ __all__ = [
 Mixture = tuple[float, float, float]
 """k, b and c of f(w) = k w^2 + softplus(b + c w^2), c <= 0: the log of a scale mixture, but for a constant."""
 
+Rate = float | Tensor
+"""A learning rate, or one for each run: these the first axis of every tensor then counts."""
+
 
 def gradients(
     mu: Tensor,
@@ -43,38 +47,47 @@ def gradients(
     seed: Tensor,
     salt: int,
     grad_w: Tensor | None,
+    grad_square: Tensor | None,
     prior_samples: int,
     mixture: Mixture | None,
     factor: float,
     entropy: float,
     out_mu: Tensor,
     out_rho: Tensor,
-    add: bool,
+    add: tuple[bool, bool],
+    valued: bool = True,
 ) -> Tensor:
-    """Write, or with ``add`` add, the gradients by mu and rho of what ``sample`` drew; 0 for a pruned weight.
+    """Write, or where ``add`` says so add, the gradients by mu and rho of what ``sample`` drew; 0 for a pruned weight.
 
-    ``grad_w`` [S, ...] is the gradient by every sample; factor * f(w) of the first ``prior_samples`` samples and
-    -entropy * log sigma join the loss. Return the sums of f(w) and of log sigma over each block: [blocks, 2].
+    ``grad_w`` [S, ...] is the gradient by every sample, ``grad_square`` that by sigma^2; factor * f(w) of the first
+    ``prior_samples`` samples and -entropy * log sigma join the loss. One prior sample without any other is one that
+    nobody has drawn: its noise is that of ``quartered`` in the kernels. Return sums over each block, [blocks, 2]: of
+    f(w) and of log sigma or, unless these are ``valued``, of the squared gradients by mu and by rho.
     """
-    n = size_of(mu, rho, out_mu, out_rho)
-    samples = 0 if grad_w is None else _samples_in(grad_w, mu)
+    runs = seed.numel()
+    n, stride = share_of(size_of(mu, rho, out_mu, out_rho, grad_square), runs)
+    samples = 0 if grad_w is None else _samples_in(grad_w, mu, runs)
     if mixture is None:
         prior_samples, mixture = 0, (0.0, 0.0, 0.0)
     most = max(samples, prior_samples)
     check_noise(n, most, seed, mu)
-    parts = torch.empty((blocks(n), 2), dtype=mu.dtype, device=mu.device)
+    parts = torch.empty((runs * blocks(n), 2), dtype=mu.dtype, device=mu.device)
     numbers = [float(x) for x in (*mixture, factor, entropy)]
-    tensors = (mu, rho, mask_of(keep, mu), seed, salt, grad_w, out_mu, out_rho, parts)
+    tensors = (mu, rho, mask_of(keep, mu), seed, salt, grad_w, grad_square, out_mu, out_rho, parts)
     counts = {"samples": samples, "prior_samples": prior_samples, "most": most}
-    launch("gradients_kernel", n, *tensors, n, *numbers, **counts, add=add)
+    flags = {"add_mu": add[0], "add_rho": add[1], "valued": valued}
+    launch("gradients_kernel", n, *tensors, n, stride, *numbers, runs=runs, **counts, **flags)
     return parts
 
 
-def _samples_in(grad_w: Tensor, mu: Tensor) -> int:
-    fits = grad_w.shape[1:] == mu.shape and grad_w.dtype == mu.dtype and grad_w.device == mu.device
+def _samples_in(grad_w: Tensor, mu: Tensor, runs: int) -> int:
+    axis = 0 if runs == 1 else 1
+    samples = grad_w.shape[axis]
+    wanted = (samples, *mu.shape) if runs == 1 else (runs, samples, *mu.shape[1:])
+    fits = grad_w.shape == wanted and grad_w.dtype == mu.dtype and grad_w.device == mu.device
     if not fits or not grad_w.is_contiguous():
         raise ValueError(f"grad_w must be contiguous {mu.dtype} of [samples, *{tuple(mu.shape)}] on {mu.device}")
-    return grad_w.shape[0]
+    return samples
 
 
 def descend(
@@ -85,14 +98,24 @@ def descend(
     scale_mu: Tensor | None,
     scale_rho: Tensor | None,
     keep: Tensor | None,
-    lr: float,
-    rho_lr: float,
+    lr: Rate,
+    rho_lr: Rate,
+    factor: Tensor | None = None,
 ) -> None:
-    """Step in place: mu by -lr * scale_mu * grad_mu, rho by -rho_lr * scale_rho * grad_rho. A pruned weight stays."""
+    """Step in place: mu by -lr * scale_mu * grad_mu, rho by -rho_lr * scale_rho * grad_rho. A pruned weight stays.
+
+    ``factor``, one number or one for each run, shortens the gradients first.
+    """
     tensors = (mu, rho, grad_mu, grad_rho, scale_mu, scale_rho)
-    n = size_of(*tensors)
-    launch("descend_kernel", n, *tensors, mask_of(keep, mu), n, float(lr), float(rho_lr))
+    runs = _runs_of(lr)
+    n, stride = share_of(size_of(*tensors), runs)
+    rates = (lr, rho_lr) if runs > 1 else (float(lr), float(rho_lr))
+    launch("descend_kernel", n, *tensors, mask_of(keep, mu), factor, n, stride, *rates, runs=runs, many=runs > 1)
     _mark_as_written(mu, rho)
+
+
+def _runs_of(lr: Rate) -> int:
+    return lr.numel() if isinstance(lr, Tensor) else 1
 
 
 def natural(
@@ -104,7 +127,7 @@ def natural(
     precision: Tensor,
     scale: Tensor | None,
     keep: Tensor | None,
-    lr: float,
+    lr: Rate,
     temperature: float,
     size: int,
     beta: float,
@@ -114,25 +137,47 @@ def natural(
     A pruned weight's mu and rho stay; its curvature is stepped with the others'.
     """
     tensors = (mu, rho, grad_mu, grad_rho, curvature, precision, scale)
-    n = size_of(*tensors)
-    launch("natural_kernel", n, *tensors, mask_of(keep, mu), n, float(lr), temperature / size, float(beta))
+    runs = _runs_of(lr)
+    n, stride = share_of(size_of(*tensors), runs)
+    numbers = (lr if runs > 1 else float(lr), temperature / size, float(beta))
+    launch("natural_kernel", n, *tensors, mask_of(keep, mu), n, stride, *numbers, runs=runs, many=runs > 1)
     _mark_as_written(mu, rho, curvature)
+
+
+class Later:
+    """Keeps a gradient by sigma^2 until ``gradients``, which walks over all weights anyway, takes it on to rho."""
+
+    grad: Tensor | None = None
 
 
 class SigmaSquared(torch.autograd.Function):
     """softplus(rho)^2, and 0 where pruned."""
 
     @staticmethod
-    def forward(ctx: Any, rho: Tensor, keep: Tensor | None) -> Tensor:
+    def forward(rho: Tensor, keep: Tensor | None, later: Later | None) -> Tensor:
         """Square sigma."""
-        ctx.save_for_backward(rho, keep)
         return _squared(rho, keep, None)
 
     @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep the inputs."""
+        rho, keep, ctx.later = inputs
+        ctx.save_for_backward(rho, keep)
+
+    @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return grad * 2 sigma * sigmoid(rho)."""
+        """Return grad * 2 sigma * sigmoid(rho), or leave it for later."""
         rho, keep = ctx.saved_tensors
-        return _squared(rho, keep, grad.contiguous()), None
+        grad = grad.contiguous()
+        if ctx.later is None:
+            return _squared(rho, keep, grad), None, None
+        ctx.later.grad = grad
+        return None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
+        """Square the sigma of all runs at once."""
+        return cast(Any, SigmaSquared).apply(*of_runs(info.batch_size, inputs, in_dims)), 0
 
 
 def _squared(rho: Tensor, keep: Tensor | None, grad: Tensor | None) -> Tensor:
@@ -158,14 +203,15 @@ class SampleWeights(torch.autograd.Function):
         """Pass the gradient on: dw/dmu = 1, dw/dsigma = eps."""
         mu, rho, keep, seed = ctx.saved_tensors
         by_mu, by_rho = torch.empty_like(mu), torch.empty_like(rho)
-        gradients(mu, rho, keep, seed, ctx.salt, grad.contiguous(), 0, None, 0.0, 0.0, by_mu, by_rho, False)
+        new = (by_mu, by_rho, (False, False))
+        gradients(mu, rho, keep, seed, ctx.salt, grad.contiguous(), None, 0, None, 0.0, 0.0, *new)
         return by_mu, by_rho, None, None, None, None
 
 
-def sigma_squared(rho: Tensor, keep: Tensor | None) -> Tensor:
-    """Return softplus(rho)^2, and 0 where pruned."""
+def sigma_squared(rho: Tensor, keep: Tensor | None, later: Later | None = None) -> Tensor:
+    """Return softplus(rho)^2, and 0 where pruned. With ``later`` that keeps the gradient, and rho gets none."""
     apply: Any = SigmaSquared.apply
-    return cast(Tensor, apply(rho, keep))
+    return cast(Tensor, apply(rho, keep, later))
 
 
 def sample_weights(mu: Tensor, rho: Tensor, keep: Tensor | None, seed: Tensor, salt: int, samples: int) -> Tensor:

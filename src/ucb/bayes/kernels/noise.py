@@ -4,16 +4,21 @@ One counter of the Philox generator gives four normals. Element i of a tensor of
 s = 4 g + j, normal j of counter g * n + i under the key seed + salt. The seed is a number on the device: a recorded
 CUDA graph that changes it draws new noise at every replay. Salts tell the tensors of a step apart; since they are added
 to the seed, the seeds of two steps must lie further apart than the salts do, or be random.
+
+Several seeds are those of several runs, which the first axis of every tensor then counts: each has the noise of its own
+seed, as if it were alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import cache
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import MOST, launch, mask_of, size_of
+from ucb.bayes.kernels.launch import MOST, available, launch, mask_of, share_of, size_of
 
 
 def new_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
@@ -21,22 +26,87 @@ def new_seed(device: torch.device, generator: torch.Generator | None = None) -> 
     return torch.randint(1 << 62, (1,), device=device, generator=generator)
 
 
+def seeds_ahead(generators: Sequence[torch.Generator], count: int, device: torch.device) -> Tensor:
+    """Return the next seeds of each run's generator, [count, runs], without moving it.
+
+    ``new_seed`` would give the same ones, each in a launch of its own.
+    """
+    states = [generator.get_state() for generator in generators]
+    if device.type == "cuda" and _draws_as_known(device):
+        return _ahead(states, count, device)
+    return _one_by_one(states, count, device)
+
+
+def move_on(generator: torch.Generator, state: Tensor, draws: int) -> None:
+    """Bring a generator to where ``new_seed`` would have brought it from ``state`` with so many draws."""
+    device = generator.device
+    if device.type == "cuda" and _draws_as_known(device):
+        moved = state.clone()
+        moved.view(torch.int64)[1] += STEP * draws
+        generator.set_state(moved)
+        return
+    generator.set_state(state)
+    for _ in range(draws):
+        new_seed(device, generator)
+
+
+STEP = 4
+"""How far a draw moves PyTorch's generator of a GPU, which is Philox too: a counter has four numbers."""
+
+
+@cache
+def _draws_as_known(device: torch.device) -> bool:
+    """Say whether this version of PyTorch draws a seed as ``ahead_kernel`` does."""
+    if not available(device):
+        return False
+    generator = torch.Generator(device).manual_seed(2**40 + 12345)
+    for _ in range(3):
+        new_seed(device, generator)
+    states = [generator.get_state()]
+    is_same = torch.equal(_ahead(states, 5, device), _one_by_one(states, 5, device))
+    for _ in range(5):
+        new_seed(device, generator)
+    moved = states[0].view(torch.int64)
+    return is_same and generator.get_state().view(torch.int64).tolist() == [int(moved[0]), int(moved[1]) + 5 * STEP]
+
+
+def _ahead(states: list[Tensor], count: int, device: torch.device) -> Tensor:
+    from_host = torch.stack(states).view(torch.int64).to(device)
+    seeds = torch.empty((count, len(states)), dtype=torch.int64, device=device)
+    n = seeds.numel()
+    launch("ahead_kernel", n, from_host, seeds, n, len(states))
+    return seeds
+
+
+def _one_by_one(states: list[Tensor], count: int, device: torch.device) -> Tensor:
+    columns = []
+    for state in states:
+        generator = torch.Generator(device)
+        generator.set_state(state)
+        columns.append(torch.cat([new_seed(device, generator) for _ in range(count)]))
+    return torch.stack(columns, 1)
+
+
 def check_noise(n: int, samples: int, seed: Tensor, like: Tensor) -> None:
-    """Refuse a seed that a kernel cannot read, and more noise than there are counters."""
-    if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != like.device:
+    """Refuse seeds that a kernel cannot read, and more noise of n elements than there are counters."""
+    fits = seed.numel() == 1 or (seed.dim() == 1 and len(seed) == len(like) > 0 and seed.is_contiguous())
+    if seed.dtype != torch.int64 or not fits or seed.device != like.device:
         raise ValueError(
-            f"the seed must be one int64 on {like.device}, not {seed.numel()} {seed.dtype} on {seed.device}"
+            f"the seed must be one int64 on {like.device}, or one for each run, not {seed.numel()} {seed.dtype} on "
+            f"{seed.device}"
         )
     if -(-samples // 4) * n > MOST:
         raise ValueError(f"{samples} samples of {n} elements need more than {MOST} counters")
 
 
 def sample(mu: Tensor, rho: Tensor, keep: Tensor | None, seed: Tensor, salt: int, samples: int) -> Tensor:
-    """Return w = mu + softplus(rho) * eps as [samples, ...]; a pruned weight is 0."""
-    n = size_of(mu, rho)
+    """Return w = mu + softplus(rho) * eps as [samples, ...], after the axis of runs; a pruned weight is 0."""
+    runs = seed.numel()
+    n, stride = share_of(size_of(mu, rho), runs)
     check_noise(n, samples, seed, mu)
-    w = torch.empty((samples, *mu.shape), dtype=mu.dtype, device=mu.device)
-    launch("sample_kernel", n, mu, rho, mask_of(keep, mu), seed, salt, w, n, samples=samples)
+    shape = (samples, *mu.shape) if runs == 1 else (runs, samples, *mu.shape[1:])
+    w = torch.empty(shape, dtype=mu.dtype, device=mu.device)
+    launch("sample_kernel", n, mu, rho, mask_of(keep, mu), seed, salt, w, n, stride, runs=runs, samples=samples)
     return w
 
 
@@ -44,16 +114,22 @@ class LocalNoise(torch.autograd.Function):
     """Rows of mean + sqrt(variance) * eps, ``samples`` of them for every row; see ``local_noise``."""
 
     @staticmethod
-    def forward(ctx: Any, mean: Tensor, variance: Tensor, seed: Tensor, salt: int, samples: int) -> Tensor:
+    def forward(mean: Tensor, variance: Tensor, seed: Tensor, salt: int, samples: int) -> Tensor:
         """Draw the rows."""
-        n = size_of(mean, variance)
+        runs = seed.numel()
+        n, stride = share_of(size_of(mean, variance), runs)
         check_noise(n, samples, seed, mean)
-        rows, features = mean.shape
-        out = torch.empty((rows * samples, features), dtype=mean.dtype, device=mean.device)
-        launch("local_kernel", n, mean, variance, seed, salt, out, n, features, samples=samples)
-        ctx.save_for_backward(variance, seed)
-        ctx.salt, ctx.samples = salt, samples
+        *leading, rows, features = mean.shape
+        out = torch.empty((*leading, rows * samples, features), dtype=mean.dtype, device=mean.device)
+        sizes = (n, stride, features)
+        launch("local_kernel", n, mean, variance, seed, salt, out, *sizes, runs=runs, samples=samples)
         return out
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
+        """Keep what makes the noise, not the noise."""
+        _, variance, seed, ctx.salt, ctx.samples = inputs
+        ctx.save_for_backward(variance, seed)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
@@ -62,10 +138,24 @@ class LocalNoise(torch.autograd.Function):
         grad = grad.contiguous()
         size_of(grad)
         by_mean, by_variance = torch.empty_like(variance), torch.empty_like(variance)
-        n, features = variance.numel(), variance.shape[1]
-        outputs = (by_mean, by_variance, n, features)
-        launch("local_backward_kernel", n, variance, seed, ctx.salt, grad, *outputs, samples=ctx.samples)
+        runs = seed.numel()
+        n, stride = share_of(variance.numel(), runs)
+        outputs = (by_mean, by_variance, n, stride, variance.shape[-1])
+        launch("local_backward_kernel", n, variance, seed, ctx.salt, grad, *outputs, runs=runs, samples=ctx.samples)
         return by_mean, by_variance, None, None, None
+
+    @staticmethod
+    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
+        """Draw the rows of all runs at once."""
+        return cast(Any, LocalNoise).apply(*of_runs(info.batch_size, inputs, in_dims)), 0
+
+
+def of_runs(runs: int, inputs: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:
+    """Return what ``torch.vmap`` gives to a kernel with the axis of runs in front of every tensor."""
+    return [
+        x if not isinstance(x, Tensor) else x.expand(runs, *x.shape) if axis is None else x.movedim(axis, 0)
+        for x, axis in zip(inputs, axes, strict=True)
+    ]
 
 
 def local_noise(mean: Tensor, variance: Tensor, seed: Tensor, salt: int, samples: int) -> Tensor:

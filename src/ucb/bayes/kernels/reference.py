@@ -36,17 +36,19 @@ def gradients(
     keep: Tensor | None,
     eps: Tensor,
     grad_w: Tensor | None,
+    grad_square: Tensor | None,
     prior_samples: int,
     mixture: tuple[float, float, float] | None,
     factor: float,
     entropy: float,
     out_mu: Tensor,
     out_rho: Tensor,
-    add: bool,
+    add: tuple[bool, bool],
 ) -> Tensor:
     """Write, or add, the gradients by mu and rho; return the sums of f(w) and of log sigma."""
     sigma, log_sigma = F.softplus(rho), _log_softplus(rho)
-    by_mean, by_sigma, log_p = torch.zeros_like(mu), torch.zeros_like(mu), torch.zeros_like(mu)
+    by_mean, log_p = torch.zeros_like(mu), torch.zeros_like(mu)
+    by_sigma = torch.zeros_like(mu) if grad_square is None else 2 * sigma * grad_square
     samples = 0 if grad_w is None else len(grad_w)
     for s in range(max(samples, 0 if mixture is None else prior_samples)):
         grad = torch.zeros_like(mu) if grad_w is None or s >= samples else grad_w[s]
@@ -60,8 +62,8 @@ def gradients(
         by_sigma += grad * eps[s]
     # sigmoid(rho) / sigma is the derivative of log sigma, which must not become 0 / 0
     by_rho = by_sigma * rho.sigmoid() - entropy * (F.logsigmoid(rho) - log_sigma).exp()
-    for out, grad in ((out_mu, by_mean), (out_rho, by_rho)):
-        out.copy_(_kept(grad, keep) + (out if add else 0))
+    for out, grad, is_added in ((out_mu, by_mean, add[0]), (out_rho, by_rho, add[1])):
+        out.copy_(_kept(grad, keep) + (out if is_added else 0))
     return torch.stack([_kept(log_p, keep).sum(), _kept(log_sigma, keep).sum()])
 
 
@@ -76,8 +78,10 @@ def descend(
     keep: Tensor | None,
     lr: float,
     rho_lr: float,
+    factor: float = 1.0,
 ) -> None:
     """Step mu and rho in place; a pruned weight stays."""
+    lr, rho_lr = factor * lr, factor * rho_lr
     for parameter, grad, scale, rate in ((mu, grad_mu, scale_mu, lr), (rho, grad_rho, scale_rho, rho_lr)):
         parameter.sub_(_kept(rate * (grad if scale is None else grad * scale), keep))
 

@@ -4,6 +4,10 @@
 One program works on one block of elements and keeps what it computes in registers. Noise is never stored: whoever needs
 a number again makes it again from the same counter. An argument that is None costs nothing, since a kernel is compiled
 anew for it. ``fused`` and ``noise`` say what each kernel is for.
+
+Tensors may have a leading axis of runs: the second number of a program says whose part it works on, and ``n`` counts
+the elements of one run. From one run to the next it is ``stride`` elements, 0 where there is one only: a multiple of
+16, which a kernel is compiled for, so that it may load four numbers at a time whatever ``n`` is.
 """
 
 import triton
@@ -89,19 +93,49 @@ def pick(n0, n1, n2, n3, j: tl.constexpr):
     return found
 
 
-@triton.jit(do_not_specialize=["salt"])
-def sample_kernel(mu, rho, keep, seed, salt, w, n, samples: tl.constexpr, block: tl.constexpr):
-    """Write w[s] = mu + softplus(rho) * eps[s], 0 where pruned."""
+@triton.jit
+def quartered(key, first, block: tl.constexpr):
+    """Return one standard normal for each of ``block`` elements: element i has normal i % 4 of counter i // 4."""
+    n0, n1, n2, n3 = four_normals(key, first // 4 + tl.arange(0, block // 4))
+    return tl.join(tl.join(n0, n2), tl.join(n1, n3)).reshape(block)
+
+
+@triton.jit
+def ahead_kernel(states, seeds, n, runs, block: tl.constexpr):
+    """Write the seeds that PyTorch's generators of a GPU would draw next, given their seeds and offsets [runs, 2]."""
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
-    mean = tl.load(mu + at, mask=inside, other=0.0)
-    sigma, _, _, _ = soft(tl.load(rho + at, mask=inside, other=0.0))
+    state = states + 2 * (at % runs)
+    key = tl.load(state, mask=inside, other=0)
+    counter = (tl.load(state + 1, mask=inside, other=0) // 4 + at // runs).to(tl.uint32)
+    high, low, _, _ = tl.randint4x(key, counter)
+    both = (high.to(tl.uint32, bitcast=True).to(tl.int64) << 32) | low.to(tl.uint32, bitcast=True).to(tl.int64)
+    tl.store(seeds + at, both & 0x3FFFFFFFFFFFFFFF, mask=inside)
+
+
+@triton.jit
+def number_of(x, run, many: tl.constexpr):
+    """Return a number: itself or, where there are many runs, this one's out of a tensor."""
+    if many:
+        x = tl.load(x + run)
+    return x
+
+
+@triton.jit(do_not_specialize=["salt"])
+def sample_kernel(mu, rho, keep, seed, salt, w, n, stride, samples: tl.constexpr, block: tl.constexpr):
+    """Write w[s] = mu + softplus(rho) * eps[s], 0 where pruned."""
+    run = tl.program_id(1)
+    base = run.to(tl.int64) * stride
+    at = tl.program_id(0) * block + tl.arange(0, block)
+    inside = at < n
+    mean = tl.load(mu + base + at, mask=inside, other=0.0)
+    sigma, _, _, _ = soft(tl.load(rho + base + at, mask=inside, other=0.0))
     if keep is not None:
-        kept = tl.load(keep + at, mask=inside, other=0) != 0
+        kept = tl.load(keep + base + at, mask=inside, other=0) != 0
         mean = tl.where(kept, mean, 0.0)
         sigma = tl.where(kept, sigma, 0.0)
-    key = tl.load(seed) + salt
-    target = w + at
+    key = tl.load(seed + run) + salt
+    target = w + samples * base + at
     width: tl.constexpr = 4 if samples > 4 else samples
     for g in range((samples + 3) // 4):  # not unrolled: the registers of one group must do
         n0, n1, n2, n3 = four_normals(key, at + g * n)
@@ -118,10 +152,12 @@ def gradients_kernel(
     seed,
     salt,
     grad_w,
+    grad_square,
     out_mu,
     out_rho,
     parts,
     n,
+    stride,
     k,
     b,
     c,
@@ -130,61 +166,105 @@ def gradients_kernel(
     samples: tl.constexpr,
     prior_samples: tl.constexpr,
     most: tl.constexpr,
-    add: tl.constexpr,
+    add_mu: tl.constexpr,
+    add_rho: tl.constexpr,
+    valued: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Turn gradients by w into gradients by mu and rho, with the scale mixture's and the entropy's share."""
+    """Turn gradients by w and by sigma^2 into those by mu and rho, with the mixture's and the entropy's share."""
+    run = tl.program_id(1)
+    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
     live = inside
     if keep is not None:
-        live = inside & (tl.load(keep + at, mask=inside, other=0) != 0)
-    mean = tl.load(mu + at, mask=inside, other=0.0)
-    sigma, slope, log_sigma, log_slope = soft(tl.load(rho + at, mask=inside, other=0.0))
+        live = inside & (tl.load(keep + base + at, mask=inside, other=0) != 0)
+    mean = tl.load(mu + base + at, mask=inside, other=0.0)
+    sigma, slope, log_sigma, log_slope = soft(tl.load(rho + base + at, mask=inside, other=0.0))
     by_mean = tl.zeros([block], dtype=tl.float32)
     by_sigma = tl.zeros([block], dtype=tl.float32)
     log_p = tl.zeros([block], dtype=tl.float32)
-    key = tl.load(seed) + salt
+    if grad_square is not None:
+        by_sigma = 2.0 * sigma * tl.load(grad_square + base + at, mask=inside, other=0.0)
+    key = tl.load(seed + run) + salt
     if samples > 0:
-        source = grad_w + at
-    width: tl.constexpr = 4 if most > 4 else most
-    for g in range((most + 3) // 4):
-        n0, n1, n2, n3 = four_normals(key, at + g * n)
-        for j in tl.static_range(width):
-            eps = pick(n0, n1, n2, n3, j)
-            grad = tl.zeros([block], dtype=tl.float32)
-            if samples > 0:
-                grad = tl.load(source, mask=inside & (4 * g + j < samples), other=0.0)
-                source += n
-            if prior_samples > 0:
-                value = mean + sigma * eps
-                square = value * value
-                fade, odds, _, _ = soft(b + c * square)
-                counts = 4 * g + j < prior_samples
-                grad += tl.where(counts, factor * 2.0 * value * (k + c * odds), 0.0)
-                log_p += tl.where(counts, k * square + fade, 0.0)
-            by_mean += grad
-            by_sigma += grad * eps
+        source = grad_w + samples * base + at
+    if samples == 0 and most == 1:  # its noise is nobody else's, and making four normals for one is most of the work
+        eps = quartered(key, tl.program_id(0) * block, block)
+        value = mean + sigma * eps
+        square = value * value
+        fade, odds, _, _ = soft(b + c * square)
+        by_mean = factor * 2.0 * value * (k + c * odds)
+        by_sigma += by_mean * eps
+        log_p = k * square + fade
+    else:
+        width: tl.constexpr = 4 if most > 4 else most
+        for g in range((most + 3) // 4):
+            n0, n1, n2, n3 = four_normals(key, at + g * n)
+            for j in tl.static_range(width):
+                eps = pick(n0, n1, n2, n3, j)
+                grad = tl.zeros([block], dtype=tl.float32)
+                if samples > 0:
+                    grad = tl.load(source, mask=inside & (4 * g + j < samples), other=0.0)
+                    source += n
+                if prior_samples > 0:
+                    value = mean + sigma * eps
+                    square = value * value
+                    fade, odds, _, _ = soft(b + c * square)
+                    counts = 4 * g + j < prior_samples
+                    grad += tl.where(counts, factor * 2.0 * value * (k + c * odds), 0.0)
+                    log_p += tl.where(counts, k * square + fade, 0.0)
+                by_mean += grad
+                by_sigma += grad * eps
     # The entropy's -1 / sigma * dsigma/drho is written as -dlog sigma/drho, which no small sigma can blow up.
     by_rho = tl.where(live, by_sigma * slope - entropy * log_slope, 0.0)
     by_mean = tl.where(live, by_mean, 0.0)
-    if add:
-        by_mean += tl.load(out_mu + at, mask=inside, other=0.0)
-        by_rho += tl.load(out_rho + at, mask=inside, other=0.0)
-    tl.store(out_mu + at, by_mean, mask=inside)
-    tl.store(out_rho + at, by_rho, mask=inside)
-    part = parts + 2 * tl.program_id(0)
-    tl.store(part, tl.sum(tl.where(live, log_p, 0.0), axis=0))
-    tl.store(part + 1, tl.sum(tl.where(live, log_sigma, 0.0), axis=0))
+    if add_mu:
+        by_mean += tl.load(out_mu + base + at, mask=inside, other=0.0)
+    if add_rho:
+        by_rho += tl.load(out_rho + base + at, mask=inside, other=0.0)
+    tl.store(out_mu + base + at, by_mean, mask=inside)
+    tl.store(out_rho + base + at, by_rho, mask=inside)
+    part = parts + 2 * (run * tl.num_programs(0) + tl.program_id(0))
+    if valued:
+        tl.store(part, tl.sum(tl.where(live, log_p, 0.0), axis=0))
+        tl.store(part + 1, tl.sum(tl.where(live, log_sigma, 0.0), axis=0))
+    else:
+        tl.store(part, tl.sum(tl.where(inside, by_mean * by_mean, 0.0), axis=0))
+        tl.store(part + 1, tl.sum(tl.where(inside, by_rho * by_rho, 0.0), axis=0))
 
 
 @triton.jit
-def descend_kernel(mu, rho, grad_mu, grad_rho, scale_mu, scale_rho, keep, n, lr, rho_lr, block: tl.constexpr):
-    """Move mu and rho against their gradients, each weight at its own rate."""
+def descend_kernel(
+    mu,
+    rho,
+    grad_mu,
+    grad_rho,
+    scale_mu,
+    scale_rho,
+    keep,
+    factor,
+    n,
+    stride,
+    lr,
+    rho_lr,
+    many: tl.constexpr,
+    block: tl.constexpr,
+):
+    """Move mu and rho against their gradients times a factor, each weight at its own rate."""
+    run = tl.program_id(1)
+    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
-    by_mu = lr * tl.load(grad_mu + at, mask=inside, other=0.0)
-    by_rho = rho_lr * tl.load(grad_rho + at, mask=inside, other=0.0)
+    at += base
+    rate = number_of(lr, run, many)
+    rho_rate = number_of(rho_lr, run, many)
+    if factor is not None:
+        shrunk = tl.load(factor + run)
+        rate *= shrunk
+        rho_rate *= shrunk
+    by_mu = rate * tl.load(grad_mu + at, mask=inside, other=0.0)
+    by_rho = rho_rate * tl.load(grad_rho + at, mask=inside, other=0.0)
     if scale_mu is not None:
         by_mu *= tl.load(scale_mu + at, mask=inside, other=0.0)
     if scale_rho is not None:
@@ -199,11 +279,28 @@ def descend_kernel(mu, rho, grad_mu, grad_rho, scale_mu, scale_rho, keep, n, lr,
 
 @triton.jit
 def natural_kernel(
-    mu, rho, grad_mu, grad_rho, curvature, precision, scale, keep, n, lr, share, beta, block: tl.constexpr
+    mu,
+    rho,
+    grad_mu,
+    grad_rho,
+    curvature,
+    precision,
+    scale,
+    keep,
+    n,
+    stride,
+    lr,
+    share,
+    beta,
+    many: tl.constexpr,
+    block: tl.constexpr,
 ):
     """Step the curvature, let rho follow it, and move mu; ``share`` is temperature / size."""
+    run = tl.program_id(1)
+    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
+    at += base
     old = tl.load(rho + at, mask=inside, other=0.0)
     sigma, slope, _, _ = soft(old)
     estimate = tl.load(grad_rho + at, mask=inside, other=0.0) / slope / sigma
@@ -213,7 +310,7 @@ def natural_kernel(
     x = beta * (estimate - h) / total
     h += total * (x + 0.5 * x * x)
     new = inverse_softplus(tl.sqrt(share / (h + delta)))
-    step = lr * tl.load(grad_mu + at, mask=inside, other=0.0)
+    step = number_of(lr, run, many) * tl.load(grad_mu + at, mask=inside, other=0.0)
     if scale is not None:
         step *= tl.load(scale + at, mask=inside, other=0.0)
     if keep is not None:
@@ -226,14 +323,16 @@ def natural_kernel(
 
 
 @triton.jit(do_not_specialize=["salt"])
-def local_kernel(mean, variance, seed, salt, out, n, features, samples: tl.constexpr, block: tl.constexpr):
+def local_kernel(mean, variance, seed, salt, out, n, stride, features, samples: tl.constexpr, block: tl.constexpr):
     """Write row r * samples + s = mean[r] + sqrt(variance[r]) * eps[s, r]."""
+    run = tl.program_id(1)
+    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
-    middle = tl.load(mean + at, mask=inside, other=0.0)
-    spread = tl.sqrt(tl.maximum(tl.load(variance + at, mask=inside, other=0.0), 0.0))
-    key = tl.load(seed) + salt
-    target = out + at + (at // features).to(tl.int64) * ((samples - 1) * features)
+    middle = tl.load(mean + base + at, mask=inside, other=0.0)
+    spread = tl.sqrt(tl.maximum(tl.load(variance + base + at, mask=inside, other=0.0), 0.0))
+    key = tl.load(seed + run) + salt
+    target = out + samples * base + at + (at // features).to(tl.int64) * ((samples - 1) * features)
     width: tl.constexpr = 4 if samples > 4 else samples
     for g in range((samples + 3) // 4):
         n0, n1, n2, n3 = four_normals(key, at + g * n)
@@ -244,15 +343,17 @@ def local_kernel(mean, variance, seed, salt, out, n, features, samples: tl.const
 
 @triton.jit(do_not_specialize=["salt"])
 def local_backward_kernel(
-    variance, seed, salt, grad, out_mean, out_variance, n, features, samples: tl.constexpr, block: tl.constexpr
+    variance, seed, salt, grad, out_mean, out_variance, n, stride, features, samples: tl.constexpr, block: tl.constexpr
 ):
     """Sum a row's gradients over its samples: by the mean, and by the variance, 0 where there is none."""
+    run = tl.program_id(1)
+    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
     by_mean = tl.zeros([block], dtype=tl.float32)
     by_spread = tl.zeros([block], dtype=tl.float32)
-    key = tl.load(seed) + salt
-    source = grad + at + (at // features).to(tl.int64) * ((samples - 1) * features)
+    key = tl.load(seed + run) + salt
+    source = grad + samples * base + at + (at // features).to(tl.int64) * ((samples - 1) * features)
     width: tl.constexpr = 4 if samples > 4 else samples
     for group in range((samples + 3) // 4):
         n0, n1, n2, n3 = four_normals(key, at + group * n)
@@ -261,11 +362,11 @@ def local_backward_kernel(
             by_mean += g
             by_spread += g * pick(n0, n1, n2, n3, j)
             source += features
-    spread = tl.sqrt(tl.maximum(tl.load(variance + at, mask=inside, other=0.0), 0.0))
+    spread = tl.sqrt(tl.maximum(tl.load(variance + base + at, mask=inside, other=0.0), 0.0))
     some = spread > 0  # a GPU's root of the very smallest numbers is 0
     by_variance = tl.where(some, by_spread / (2.0 * tl.where(some, spread, 1.0)), 0.0)
-    tl.store(out_mean + at, by_mean, mask=inside)
-    tl.store(out_variance + at, by_variance, mask=inside)
+    tl.store(out_mean + base + at, by_mean, mask=inside)
+    tl.store(out_variance + base + at, by_variance, mask=inside)
 
 
 @triton.jit
@@ -280,29 +381,3 @@ def squared_kernel(rho, keep, grad, out, n, block: tl.constexpr):
     if keep is not None:
         result = tl.where(tl.load(keep + at, mask=inside, other=0) != 0, result, 0.0)
     tl.store(out + at, result, mask=inside)
-
-
-@triton.jit
-def cross_entropy_kernel(logits, target, losses, grad, rows, classes, width: tl.constexpr, block: tl.constexpr):
-    """Write every row's share of the mean NLL, and its gradient by the logits."""
-    row = tl.program_id(0) * block + tl.arange(0, block)
-    column = tl.arange(0, width)
-    is_row = row < rows
-    inside = is_row[:, None] & (column < classes)[None, :]
-    at = row[:, None] * classes + column[None, :]
-    x = tl.load(logits + at, mask=inside, other=-1e30)
-    is_right = column[None, :] == tl.load(target + row, mask=is_row, other=0)[:, None]
-    top = tl.max(x, axis=1)
-    e = tl.exp(x - top[:, None])
-    total = tl.sum(e, axis=1)
-    score = tl.sum(tl.where(is_right, x, 0.0), axis=1)
-    tl.store(losses + row, (top + tl.log(total) - score) / rows, mask=is_row)
-    tl.store(grad + at, (e / total[:, None] - tl.where(is_right, 1.0, 0.0)) / rows, mask=inside)
-
-
-@triton.jit
-def clip_kernel(norms, factor, count, most, width: tl.constexpr):
-    """Write what shortens tensors of these norms to ``most`` in all, at most 1."""
-    at = tl.arange(0, width)
-    norm = tl.load(norms + at, mask=at < count, other=0.0)
-    tl.store(factor, tl.minimum(most / (tl.sqrt(tl.sum(norm * norm, axis=0)) + 1e-6), 1.0))

@@ -63,7 +63,7 @@ class BayesLinear(Affine):
             return narrow.narrow_linear(x, weight, bias, *p.new_noise(x.device))
 
         def variance() -> Tensor:
-            return self._output_variance(x, weight, bias, lambda g: fused.sigma_squared(g.rho, g.keep))
+            return self._output_variance(x, weight, bias, p.sigma_squared)
 
         wait = beside(variance, x)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)

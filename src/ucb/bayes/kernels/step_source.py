@@ -1,0 +1,34 @@
+# mypy: ignore-errors
+"""What a step does once, in Triton's language: its loss, its gradient's norm. Import it where Triton is installed."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def cross_entropy_kernel(logits, target, losses, grad, rows, each, classes, width: tl.constexpr, block: tl.constexpr):
+    """Write every row's share of the mean NLL of ``each`` rows, and its gradient by the logits."""
+    row = tl.program_id(0) * block + tl.arange(0, block)
+    column = tl.arange(0, width)
+    is_row = row < rows
+    inside = is_row[:, None] & (column < classes)[None, :]
+    at = row[:, None] * classes + column[None, :]
+    x = tl.load(logits + at, mask=inside, other=-1e30)
+    is_right = column[None, :] == tl.load(target + row, mask=is_row, other=0)[:, None]
+    top = tl.max(x, axis=1)
+    e = tl.exp(x - top[:, None])
+    total = tl.sum(e, axis=1)
+    score = tl.sum(tl.where(is_right, x, 0.0), axis=1)
+    tl.store(losses + row, (top + tl.log(total) - score) / each, mask=is_row)
+    tl.store(grad + at, (e / total[:, None] - tl.where(is_right, 1.0, 0.0)) / each, mask=inside)
+
+
+@triton.jit
+def clip_kernel(squares, factor, count, most, width: tl.constexpr):
+    """Write what shortens a vector to ``most``, at most 1, given ``count`` sums of squares of it; for each run."""
+    run = tl.program_id(0)
+    sums = tl.zeros([width], dtype=tl.float32)
+    for start in range(0, count, width):
+        at = start + tl.arange(0, width)
+        sums += tl.load(squares + run * count + at, mask=at < count, other=0.0)
+    tl.store(factor + run, tl.minimum(most / (tl.sqrt(tl.sum(sums, axis=0)) + 1e-6), 1.0))
