@@ -8,6 +8,7 @@ or the task. A method keeps all it remembers in its state, so the state tells wh
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -15,8 +16,9 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.kernels import batches
-from ucb.engine.steps import EagerSteps, Steps
+from ucb.engine.steps import LOOK_EVERY, EagerSteps, Steps
 from ucb.methods import Method
+from ucb.stream.examples import Examples
 from ucb.stream.task import Task
 
 WARM_UP = 2
@@ -49,8 +51,8 @@ class CapturedSteps(Steps):
         self.graphs: dict[int, Recorded] = {}
         """By the rows of a batch."""
         self.warm: Counter[int] = Counter()
-        self.obstacle: str | None = None
-        """Why the step cannot be captured, once that is known."""
+        self.is_warm = False
+        """Whether batches of another size, the last of an epoch, may be captured at once."""
 
     def begin(self, order: Tensor, batch: int) -> None:
         """Bring the order to the GPU."""
@@ -65,17 +67,31 @@ class CapturedSteps(Steps):
             self.graphs[rows].replay()
         elif self.obstacle is not None:
             self._step(rows)
-        elif self.warm[rows] < WARM_UP:
-            before = marks_of(self.method)
-            self._step(rows)
-            self.warm[rows] += 1
-            if self.warm[rows] == WARM_UP:
-                self.obstacle = changed(before, self.method)
-        else:
+        elif self.is_warm or self.warm[rows] == WARM_UP:
             self._capture(rows)
             self.learn()
             return
+        else:
+            self._warm_up(rows)
         self.batch += 1
+
+    def _warm_up(self, rows: int) -> None:
+        before = marks_of(self.method)
+        self._step(rows)
+        self.warm[rows] += 1
+        if self.warm[rows] == WARM_UP:
+            self.obstacle = changed(before, self.method)
+            self.is_warm = True
+
+    @property
+    def generators(self) -> list[torch.Generator]:
+        """What draws in a step."""
+        return [self.method.generator]
+
+    @property
+    def is_time_to_look(self) -> bool:
+        """Whether enough batches are unseen."""
+        return self.batch - self.seen >= LOOK_EVERY
 
     def new_losses(self) -> list[float]:
         """Return the losses since this was last asked."""
@@ -91,15 +107,22 @@ class CapturedSteps(Steps):
         try:
             self.graphs[rows] = self._recorded(rows)
         except RuntimeError as error:
-            self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
+            if self.warm[rows] == WARM_UP:
+                self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
+            else:  # this size needs something that can be made before only
+                self.is_warm = False
+                vars(self).pop("pool", None)
 
     def _recorded(self, rows: int) -> Recorded:
+        return self._record(lambda: self._step(rows))
+
+    def _record(self, work: Callable[[], None]) -> Recorded:
         graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.method.generator)
-        torch.cuda.current_stream().synchronize()
+        for generator in self.generators:
+            graph.register_generator_state(generator)
         graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
         try:
-            self._step(rows)
+            work()
         finally:
             graph.capture_end()
         return graph
@@ -117,15 +140,28 @@ def steps_for(
     eager = EagerSteps(method, task, offset, batch_size, device)
     if device.type != "cuda" or not graphs:
         return eager, None
-    if not task.train.is_fixed:
-        return eager, "its examples are read when they are needed"
-    first, _ = next(task.train.batches(torch.arange(1), 1, device))
-    size = len(task.train) * task.prepare(first).nbytes
-    if size > SHARE * torch.cuda.mem_get_info(device)[0]:
-        return eager, f"a task's inputs take {size / 2**30:.1f} GiB, too much of this GPU's memory"
-    ready = [(task.prepare(x), y + offset) for x, y in task.train.batches(torch.arange(len(task.train)), 4096, device)]
+    ready = ready_inputs(task, offset, device)
+    if isinstance(ready, str):
+        return eager, ready
+    return CapturedSteps(method, *ready, batch_size), None
+
+
+def ready_inputs(
+    task: Task, offset: int, device: torch.device, examples: Examples | None = None
+) -> tuple[Tensor, Tensor] | str:
+    """Return a task's inputs and labels on the device, ready for the net, or why they cannot lie there.
+
+    They are those of its training examples, if no others are named.
+    """
+    examples = task.train if examples is None else examples
+    if not examples.is_fixed:
+        return "its examples are read when they are needed"
+    size = len(examples) * examples.numbers_each * torch.float32.itemsize
+    if device.type == "cuda" and size > SHARE * torch.cuda.mem_get_info(device)[0]:
+        return f"a task's inputs take {size / 2**30:.1f} GiB, too much of this GPU's memory"
+    ready = [(task.prepare(x), y + offset) for x, y in examples.in_order(4096, device)]
     x, y = (torch.cat(parts) for parts in zip(*ready, strict=True))
-    return CapturedSteps(method, x, y, batch_size), None
+    return x, y
 
 
 def marks_of(method: Method) -> dict[str, Any]:

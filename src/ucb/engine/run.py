@@ -21,13 +21,14 @@ from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
-from ucb.engine.graphs import CapturedSteps, steps_for
+from ucb.engine.graphs import steps_for
 from ucb.engine.plateau import Plateau, Schedule
 from ucb.engine.precision import Precision, multiplying_in
 from ucb.engine.progress import Progress
 from ucb.engine.sigma import sigma_movement
 from ucb.engine.state import Copy, brought_to
 from ucb.engine.steps import Steps
+from ucb.engine.team import Team, TeamSteps, holding_the_floor, leaving_the_floor
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix
@@ -48,6 +49,8 @@ class Training:
     """On a GPU: capture the training step as a CUDA graph, where the method's step allows it."""
     precision: Precision = "tf32"
     """On a GPU: the precision of the factors of matrix products and convolutions."""
+    together: bool = True
+    """On a GPU: let runs of one kind that learn side by side take their steps together, where the method allows it."""
 
     def __post_init__(self) -> None:
         checks.count("batch_size", self.batch_size)
@@ -55,9 +58,6 @@ class Training:
         checks.count("checkpoint_every", self.checkpoint_every)
         checks.one_of("precision", self.precision, get_args(Precision))
 
-
-LOOK_EVERY = 50
-"""Batches after which the loss is looked at on a GPU."""
 
 LEAST_SECONDS = 20.0
 """Between two checkpoints inside a task on a GPU."""
@@ -98,8 +98,11 @@ class Run:
         self.stopping = False
         """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
         self._clock = self._saved = time.monotonic()
+        self._saved_at = 0
         self._said: set[str] = set()
-        self._stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.own_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.team: Team | None = None
+        """Those with whom it takes its steps."""
 
     def resume(self) -> bool:
         """Go to where the newest whole checkpoint is; say whether there was one."""
@@ -119,7 +122,7 @@ class Run:
             return
         self._tick()
         checkpoint.save(self.folder, self.state_dict())
-        self._saved = time.monotonic()
+        self._saved, self._saved_at = time.monotonic(), self.at.steps
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything it takes to go on: the method's state, the position, the figures, the random state."""
@@ -151,17 +154,17 @@ class Run:
         """Learn the next task, or what is left of it; return how well all tasks so far are known."""
         self._clock = time.monotonic()
         # On a GPU it has a stream of its own: runs side by side do not wait for each other.
-        with self._on_stream(), multiplying_in(self.training.precision, self.device):
+        with self._on_stream(), multiplying_in(self.training.precision, self.device), holding_the_floor(self.team):
             if not self.at.at_start:
                 self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
             self._learn_task()
         return self.judgements[-1]
 
     def _on_stream(self) -> AbstractContextManager[None]:
-        if self._stream is None:
+        if self.own_stream is None:
             return nullcontext()
-        self._stream.wait_stream(torch.cuda.current_stream(self.device))  # where the run was built or resumed
-        return torch.cuda.stream(self._stream)
+        self.own_stream.wait_stream(torch.cuda.current_stream(self.device))  # where the run was built or resumed
+        return torch.cuda.stream(self.own_stream)
 
     @property
     def judgements(self) -> list[list[Judgement]]:
@@ -206,8 +209,9 @@ class Run:
                 rate, steps = plateau.rate, None  # the old ones hold the task's inputs until they are gone
                 self.method.set_rate(rate)
                 steps = self._steps(task)
-            self._learn_epoch(task, steps)
-            loss = self._validation_loss(task) if self.stream.scenario.boundaries else math.nan
+            with leaving_the_floor(self.team):
+                self._learn_epoch(task, steps)
+            loss = self._held_out_loss(task, steps) if self.stream.scenario.boundaries else math.nan
             if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
                 raise DivergedError(self._diverged("held-out loss", loss))
             self._tick()
@@ -263,16 +267,26 @@ class Run:
         self.method.begin_task(TaskInfo(at.task, len(task.train), head, outputs, batches, boundaries))
 
     def _steps(self, task: Task) -> Steps:
+        if self.team is None:
+            return self._own_steps(task)
+        return TeamSteps(self.team, self, task, self._offset, lambda: self._own_steps(task))
+
+    def _own_steps(self, task: Task) -> Steps:
         training = self.training
         steps, obstacle = steps_for(self.method, task, self._offset, training.batch_size, self.device, training.graphs)
         self._say_eager(obstacle)
         return steps
 
     def _say_eager(self, obstacle: str | None) -> None:
-        """Say once why steps run one launch at a time."""
-        if obstacle is not None and obstacle not in self._said:
-            self._said.add(obstacle)
-            self.observer.noted(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
+        """Say why steps run one launch at a time."""
+        if obstacle is not None:
+            self.note_once(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
+
+    def note_once(self, sentence: str) -> None:
+        """Tell the observer something, if it has not been told."""
+        if sentence not in self._said:
+            self._said.add(sentence)
+            self.observer.noted(sentence)
 
     def _learn_epoch(self, task: Task, steps: Steps) -> None:
         at, size = self.at, self.training.batch_size
@@ -285,24 +299,23 @@ class Run:
         while at.batch < batches:
             steps.learn()
             at.batch, at.steps = at.batch + 1, at.steps + 1
-            stopping = self.stopping  # asked once: a signal may come at any moment
-            saving = stopping or (at.batch < batches and self._save_is_due())
-            # Looking at a number holds up a GPU, so there it is done for many batches at a time.
-            if saving or at.batch == batches or self.device.type != "cuda" or at.batch % LOOK_EVERY == 0:
+            stopping = self.stopping and steps.is_at_rest  # asked once: a signal may come at any moment
+            saving = stopping or (at.batch < batches and steps.is_at_rest and self._save_is_due())
+            if saving or at.batch == batches or steps.is_time_to_look:
                 self._guard(steps.new_losses())
             self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)
             if saving:
                 self.save()
             if stopping:
                 raise InterruptedRunError(f"stopped in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}")
-        if isinstance(steps, CapturedSteps):
-            self._say_eager(steps.obstacle)
+        self._say_eager(steps.obstacle)
 
     def _save_is_due(self) -> bool:
         """Say whether it is time for a checkpoint; a GPU takes a thousand steps faster than one is written."""
-        if self.at.steps % self.training.checkpoint_every:
-            return False
-        return self.device.type != "cuda" or time.monotonic() - self._saved >= LEAST_SECONDS
+        every = self.training.checkpoint_every
+        if self.device.type != "cuda":
+            return self.at.steps % every == 0
+        return self.at.steps - self._saved_at >= every and time.monotonic() - self._saved >= LEAST_SECONDS
 
     def _guard(self, losses: list[float]) -> None:
         """Count the last batches' losses; stop at one that leads nowhere. The last checkpoint stays."""
@@ -320,7 +333,9 @@ class Run:
             f"try a smaller rate (lr is {self.method.settings.lr:g}) or clip the gradient (clip=10)"
         )
 
-    def _validation_loss(self, task: Task) -> float:
+    def _held_out_loss(self, task: Task, steps: Steps) -> float:
+        if steps.held_out_loss is not None:
+            return steps.held_out_loss
         losses = [self.method.loss(x, y).double() * len(y) for x, y in self._data_of(task).validation()]
         return float(torch.stack(losses).sum()) / len(task.validation)  # one look: each holds up a GPU
 

@@ -15,6 +15,22 @@ from ucb.stream.task import Task
 class Steps(ABC):
     """Learns a task's batches in a given order, one at each call."""
 
+    obstacle: str | None = None
+    """Why the steps cannot be captured, once that is known."""
+
+    held_out_loss: float | None = None
+    """The loss of held-out examples after an epoch, if the steps have found it on the way."""
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the method is where the last step has left it, so that a run may be saved or stopped here."""
+        return True
+
+    @property
+    def is_time_to_look(self) -> bool:
+        """Whether it is time to look at the losses: that holds up a GPU, so there it is done for many at a time."""
+        return True
+
     @abstractmethod
     def begin(self, order: Tensor, batch: int) -> None:
         """Get ready for an epoch in this order, of which ``batch`` batches have been learnt before."""
@@ -26,6 +42,10 @@ class Steps(ABC):
     @abstractmethod
     def new_losses(self) -> list[float]:
         """Return the losses of the batches since this was last asked. It waits until they are learnt."""
+
+
+LOOK_EVERY = 50
+"""Batches after which the loss is looked at on a GPU."""
 
 
 class EagerSteps(Steps):
@@ -45,6 +65,11 @@ class EagerSteps(Steps):
         """Learn the next batch."""
         x, y = next(self.batches)
         self.unseen.append(self.method.learn(self.task.prepare(x), y + self.offset))
+
+    @property
+    def is_time_to_look(self) -> bool:
+        """Whether enough batches are unseen."""
+        return self.device.type != "cuda" or len(self.unseen) >= LOOK_EVERY
 
     def new_losses(self) -> list[float]:
         """Return the losses since this was last asked."""

@@ -105,6 +105,8 @@ class Method(ABC):
     """Whether it must be told when a task ends and the next begins."""
     is_joint: ClassVar[bool] = False
     """Whether it learns all tasks so far together, which needs their data: a bound, not a way of continual learning."""
+    free_settings: ClassVar[frozenset[str]] = frozenset({"lr"})
+    """Settings that a step does not read, or reads from its rate: runs that differ in these alone can be stacked."""
     judged_before_end: ClassVar[bool] = False
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     net: HeadedNet
@@ -145,11 +147,49 @@ class Method(ABC):
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of what is minimised to every parameter's; return the batch's mean NLL."""
 
+    @property
+    def can_stack(self) -> bool:
+        """Whether several runs can take steps at once: each weight moves by its gradient and tensors of its own."""
+        return False
+
+    def stack_like(self, alone: Method, example: Tensor) -> None:  # noqa: B027 (few methods need it)
+        """Get ready to take steps of several runs, of which ``alone`` is one; ``example`` holds some of its inputs."""
+
+    @property
+    def seeds_per_step(self) -> int:
+        """How many seeds a step draws, if it can be stacked."""
+        return 0
+
+    def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
+        """Do the same as ``add_gradients`` for several runs: every tensor has a leading axis of them, as has the NLL.
+
+        ``seeds`` [draws, runs] are what each run would have drawn.
+        """
+        raise NotImplementedError(f"{self.name} does not learn several runs at once")
+
+    def step_of_runs(self, rates: Tensor) -> None:
+        """Shorten each run's gradient if it is too long, and move its weights at its own rate."""
+        raise NotImplementedError(f"{self.name} takes no steps of several runs")
+
+    def losses_of_runs(self, x: Tensor, y: Tensor) -> Tensor:
+        """Do the same as ``loss`` for several runs."""
+        raise NotImplementedError(f"{self.name} does not judge several runs at once")
+
+    @property
+    def adjusts_gradients(self) -> bool:
+        """Whether gradients are changed between ``add_gradients`` and the step."""
+        return type(self).adjust_gradients is not Method.adjust_gradients
+
     def adjust_gradients(self) -> None:  # noqa: B027 (for methods that hold weights or look at gradients)
         """Change the gradients before they are clipped and used."""
 
     def end_task(self, data: TaskData) -> None:  # noqa: B027 (most methods have something to do here, some have not)
         """Keep what the task has taught. Its data is at hand for the last time."""
+
+    def set_to_judge(self) -> None:
+        """Bring the net into the mode for judging, if it is not there: a walk over all modules takes its time."""
+        if self.net.training:
+            self.net.eval()
 
     def set_rate(self, lr: float) -> None:
         """Set the base learning rate, as the plateau rule asks; a weight with a scale of its own keeps that."""

@@ -12,6 +12,9 @@ import torch
 from torch import Tensor
 
 from ucb.bayes import ELBO, Estimator, ScaleMixture, checks, forward, gaussians, mean_forward, to_bayesian
+from ucb.bayes.kernels import fused
+from ucb.bayes.kernels.clipping import Measured, clip_factor, clip_factor_of_runs, shorten_runs
+from ucb.bayes.runs import add_elbo_gradients_of_runs, losses_of_runs, travel_of_runs
 from ucb.methods.base import Asked, Method, Settings, TaskInfo, chosen
 from ucb.nets import HeadedNet
 from ucb.nets.norms import TaskBatchNorm2d
@@ -72,6 +75,8 @@ class BayesianMethod(Method):
         self.net.heads.requires_grad_(False)
         self.optimizer = self.make_optimizer(param_groups(self.net.trunk, "trunk."))
         self.objective = settings.objective(1, generator)
+        self.measured: Measured = {}
+        """Sums of squares of the gradients of a step, as far as ``add_gradients`` knows them."""
 
     @abstractmethod
     def make_optimizer(self, groups: list[Group]) -> PerWeightOptimizer:
@@ -103,20 +108,63 @@ class BayesianMethod(Method):
         """Whether a head learns in this task."""
         return index == task.head
 
+    @property
+    def is_local_in_kernels(self) -> bool:
+        """Whether noise is put on activations, in kernels on a GPU."""
+        return self.settings.estimator == "local" and fused.serves(*self.net.parameters())
+
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the ELBO."""
-        return self.objective.add_gradients(self.net, x, y)
+        self.measured = {}
+        return self.objective.add_gradients(self.net, x, y, self.measured)
+
+    def stack_like(self, alone: Method, example: Tensor) -> None:
+        """Let samples travel as they do in one run's net."""
+        travel_of_runs(self.net, alone.net, example, self.settings.samples)
+
+    @property
+    def seeds_per_step(self) -> int:
+        """One for the likelihood, and one for the prior, if there is a KL."""
+        return 1 if self.objective.kl_weight == 0 else 2
+
+    def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
+        """Add the gradient of every run's ELBO."""
+        self.measured = {}
+        return add_elbo_gradients_of_runs(self.objective, self.net, x, y, seeds, self.measured)
+
+    def step_of_runs(self, rates: Tensor) -> None:
+        """Let the optimiser move every run's weights; its groups hold the rates."""
+        moving = [p for p in self.net.parameters() if p.grad is not None]
+        if self.settings.clip > 0:
+            factor = clip_factor_of_runs(moving, self.settings.clip, len(rates), self.measured)
+            if self.optimizer.can_shorten():
+                self.optimizer.shortening = factor
+            else:
+                shorten_runs(moving, factor)
+        self.optimizer.step()
+
+    def losses_of_runs(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL of every run under its mean weights."""
+        return losses_of_runs(self.net, lambda x, y: self.nll(mean_forward(self.net, x), y), x, y)
+
+    def clip_gradients(self) -> None:
+        """Leave it to the optimiser where that can shorten the gradient on its way."""
+        if self.settings.clip > 0 and self.optimizer.can_shorten():
+            known = None if self.adjusts_gradients else self.measured
+            self.optimizer.shortening = clip_factor(self.net.parameters(), self.settings.clip, measured=known)
+        if self.optimizer.shortening is None:
+            super().clip_gradients()
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean NLL under the mean weights."""
-        self.net.eval()
+        self.set_to_judge()
         return self.nll(mean_forward(self.net, x), y)
 
     @torch.no_grad()
     def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under weight samples, or under the mean weights."""
-        self.net.eval()
+        self.set_to_judge()
         with self.net.using(asked.head):
             if samples == 0:
                 return mean_forward(self.net, x).unsqueeze(0)

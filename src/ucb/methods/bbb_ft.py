@@ -31,6 +31,11 @@ class BBBFineTuning(BayesianMethod):
     settings_type: ClassVar[type[BBBSettings]] = BBBSettings
     settings: BBBSettings
 
+    @property
+    def can_stack(self) -> bool:
+        """Whether several runs can take steps at once."""
+        return self.settings.momentum == 0 and self.is_local_in_kernels
+
     def make_optimizer(self, groups: list[Group]) -> UCB:
         """Return gradient descent on means and spreads."""
         s = self.settings

@@ -13,3 +13,8 @@ class OrdinaryFineTuning(OrdinaryMethod):
     name = "ord-ft"
     summary = "ordinary fine-tuning: nothing is done against forgetting"
     needs_boundaries = False
+
+    @property
+    def can_stack(self) -> bool:
+        """Whether several runs can take steps at once."""
+        return True

@@ -50,9 +50,15 @@ class UCBMethod(BayesianMethod):
     paper = "Ebrahimi et al., ICLR 2020"
     memory = "a rate for every weight"
     needs_boundaries = False
+    free_settings = frozenset({"lr", "gain", "cap", "importance", "cumulative"})
     settings_type = UCBSettings
     settings: UCBSettings
     optimizer: UCB
+
+    @property
+    def can_stack(self) -> bool:
+        """Whether several runs can take steps at once."""
+        return self.settings.momentum == 0 and not self.settings.continuous and self.is_local_in_kernels
 
     def make_optimizer(self, groups: list[Group]) -> UCB:
         """Return UCB's optimiser."""
