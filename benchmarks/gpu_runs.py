@@ -19,11 +19,10 @@ from typing import Any, get_args
 
 import torch
 
-from ucb.engine import Epoch, Job, Observer, Run, Training
+from ucb.engine import Epoch, Job, Observer, Run, Schedule, Training
 from ucb.engine.precision import Precision
 from ucb.engine.recipes import recipe_for
 from ucb.engine.report import device_name, versions
-from ucb.engine.run import Schedule
 from ucb.engine.side_by_side import each_side_by_side
 from ucb.methods import known_methods
 from ucb.nets import mlp

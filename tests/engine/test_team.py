@@ -42,6 +42,11 @@ def close(some, others, **tolerance):
             torch.testing.assert_close(a, b, msg=lambda m, n=name: f"{n}: {m}", **tolerance)
 
 
+def flat(nested):
+    """All numbers of lists in lists."""
+    return torch.tensor([number for each in nested for number in (flat(each) if isinstance(each, list) else [each])])
+
+
 def seeds(name="ord-ft", count=3, **settings):
     return [small_run(name, seed=seed, **settings) for seed in range(count)]
 
@@ -51,7 +56,11 @@ def test_seeds_together_come_out_as_each_alone(teams):
     assert set(teams) == {3}
     assert len(teams) == first[0].at.steps, "every step was taken by all three at once"
     close(first, second)
-    assert [figures(run)[3:] for run in first] == [figures(run)[3:] for run in second]
+    for one, other in zip(first, second, strict=True):
+        for found, wanted in zip(figures(one)[:3], figures(other)[:3], strict=True):
+            torch.testing.assert_close(flat(found), flat(wanted), rtol=1e-4, atol=1e-4)
+        assert figures(one)[3:] == figures(other)[3:]
+        assert len(other.at.task_seconds) == 3
     assert all(run.team is None for run in second)
 
 
@@ -117,6 +126,55 @@ def test_runs_that_are_stopped_together_go_on_together(teams, tmp_path, monkeypa
         assert run.resume()
     learnt(again)
     close(alone(seeds(epochs=3)), again)
+
+
+class StopAfterTask(Observer):
+    """Stops a run in the last epoch of its first task; what is told of a task's end is noted."""
+
+    def __init__(self):
+        self.run, self.ended = None, []
+
+    def epoch_ended(self, epoch):
+        self.run.stopping = (epoch.task, epoch.epoch) == (0, 2)
+
+    def task_ended(self, task, row):
+        self.ended.append((task, len(row)))
+
+
+def test_a_run_that_is_stopped_after_a_task_has_judged_it(teams, tmp_path):
+    def made():
+        return [small_run("ord-ft", tmp_path / str(seed), seed=seed, epochs=3) for seed in range(3)]
+
+    cut = made()
+    for run in cut:
+        run.folder.mkdir()
+        run.observer = StopAfterTask()
+        run.observer.run = run
+    with pytest.raises(InterruptedRunError, match="after task 1"):
+        learnt(cut)
+    assert [run.observer.ended for run in cut] == [[(0, 1)]] * 3
+    again = made()
+    for run in again:
+        assert run.resume()
+        assert (run.at.task, len(run.at.rows)) == (1, 1)
+    learnt(again)
+    close(alone(seeds(epochs=3)), again)
+
+
+def test_what_is_put_off_is_done_while_the_next_steps_are_taken(teams, monkeypatch):
+    """A task's end is told, with the figures that its weights have, after steps of the next task were taken."""
+    taken, told = teams, []
+
+    class Ear(Observer):
+        def task_ended(self, task, row):
+            told.append((task, len(taken), row[-1].accuracy))
+
+    runs = [small_run("ord-ft", seed=seed, observer=Ear()) for seed in range(3)]
+    learnt(runs)
+    a_task = len(taken) // 3
+    assert {(task, steps > (task + 1) * a_task) for task, steps, _ in told} == {(0, True), (1, True), (2, False)}
+    own = {(task, run.matrix.after[task][-1]) for run in alone(seeds()) for task in range(3)}
+    assert {(task, accuracy) for task, _, accuracy in told} == own
 
 
 def test_steps_that_cannot_be_taken_together_are_taken_apart_to_the_last_bit(teams, monkeypatch):

@@ -73,7 +73,8 @@ def fused_kl_gradients(
     Gradients by sigma^2 that the passes have left for later go on to rho. ``measured`` gets the sums of squares of the
     gradients, unless the KL is valued.
     """
-    left = {g: later.grad for p in passes for g, later in (p.later or {}).items() if later.grad is not None}
+    kept = {g: later.take() for p in passes for g, later in (p.later or {}).items()}
+    left = {g: grad for g, grad in kept.items() if grad is not None}
     tensors = learning(net)
     if penalty.weight > 0:
         refuse_empty(tensors)

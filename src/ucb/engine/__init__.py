@@ -5,7 +5,8 @@ from ucb.engine.job import Job
 from ucb.engine.learner import Learner
 from ucb.engine.orders import Order, go_on_with_all, resume, start
 from ucb.engine.plateau import Schedule
-from ucb.engine.run import DivergedError, InterruptedRunError, Run, Training
+from ucb.engine.run import DivergedError, InterruptedRunError, Run
+from ucb.engine.training import Training
 
 __all__ = [
     "DivergedError",

@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import safetensors.torch
 
@@ -119,3 +119,14 @@ def _listed(folder: Path) -> list[tuple[int, Path]]:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
+
+
+def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:
+    """Refuse a state that another configuration made, and say what differs."""
+    different = [
+        f"{name} was {saved.get(name)!r} and is {present.get(name)!r}"
+        for name in sorted({*saved, *present})
+        if saved.get(name) != present.get(name)
+    ]
+    if different:
+        raise ValueError(f"the checkpoint is from another configuration: {'; '.join(different)}")

@@ -13,8 +13,9 @@ import ucb
 from ucb.bayes import checks
 from ucb.engine.events import Observer
 from ucb.engine.plateau import Schedule
-from ucb.engine.run import Run, Training
+from ucb.engine.run import Run
 from ucb.engine.settings import kinds_of, typed, with_values
+from ucb.engine.training import Training
 from ucb.methods import Method, known_methods
 from ucb.nets import build_net, net_options
 from ucb.seeds import derived_seed, generator_for

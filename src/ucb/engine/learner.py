@@ -12,8 +12,9 @@ from ucb.engine import checkpoint
 from ucb.engine.evaluate import Judgement
 from ucb.engine.events import Observer
 from ucb.engine.job import device_named, method_named
-from ucb.engine.run import Run, Training
+from ucb.engine.run import Run
 from ucb.engine.settings import with_values
+from ucb.engine.training import Training
 from ucb.methods import Asked
 from ucb.nets import HeadedNet
 from ucb.seeds import generator_for

@@ -9,55 +9,31 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import torch
 
-from ucb.bayes import checks
 from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.graphs import steps_for
-from ucb.engine.plateau import Plateau, Schedule
-from ucb.engine.precision import Precision, multiplying_in
+from ucb.engine.plateau import Plateau
+from ucb.engine.precision import multiplying_in
 from ucb.engine.progress import Progress
 from ucb.engine.sigma import sigma_movement
 from ucb.engine.state import Copy, brought_to
 from ucb.engine.steps import Steps
 from ucb.engine.team import Team, TeamSteps, holding_the_floor, leaving_the_floor
+from ucb.engine.training import Training
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix
 from ucb.seeds import generator_for
 from ucb.stream.task import Stream, Task
-
-
-@dataclass(frozen=True)
-class Training:
-    """How a run trains and is judged, whatever the method."""
-
-    schedule: Schedule = field(default_factory=Schedule)
-    batch_size: int = 64
-    eval_samples: int = 10
-    checkpoint_every: int = 1000
-    """Steps between checkpoints inside a task."""
-    graphs: bool = True
-    """On a GPU: capture the training step as a CUDA graph, where the method's step allows it."""
-    precision: Precision = "tf32"
-    """On a GPU: the precision of the factors of matrix products and convolutions."""
-    together: bool = True
-    """On a GPU: let runs of one kind that learn side by side take their steps together, where the method allows it."""
-
-    def __post_init__(self) -> None:
-        checks.count("batch_size", self.batch_size)
-        checks.count("eval_samples", self.eval_samples)
-        checks.count("checkpoint_every", self.checkpoint_every)
-        checks.one_of("precision", self.precision, get_args(Precision))
-
 
 LEAST_SECONDS = 20.0
 """Between two checkpoints inside a task on a GPU."""
@@ -100,6 +76,7 @@ class Run:
         self._clock = self._saved = time.monotonic()
         self._saved_at = 0
         self._said: set[str] = set()
+        self._put_off: list[Callable[[], None]] = []
         self.own_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.team: Team | None = None
         """Those with whom it takes its steps."""
@@ -137,7 +114,7 @@ class Run:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to where the state was taken, if it is this run's."""
-        refuse_other(state["identity"], self.identity)
+        checkpoint.refuse_other(state["identity"], self.identity)
         self.method.load_state_dict(brought_to(self.device, state["method"]))
         self.best = None if state["best"] is None else Copy(brought_to(self.device, state["best"]))
         self.at = Progress(**state["progress"])
@@ -148,17 +125,33 @@ class Run:
     def learn(self) -> None:
         """Learn all tasks that are left."""
         while self.at.task < len(self.stream):
-            self.learn_task()
+            self._learn_next_task()
 
     def learn_task(self) -> list[Judgement]:
         """Learn the next task, or what is left of it; return how well all tasks so far are known."""
+        self._learn_next_task()
+        self.catch_up()
+        return self.judgements[-1]
+
+    def catch_up(self) -> None:
+        """Do what was put off until now: the method is still where it was at that moment."""
+        put_off, self._put_off = self._put_off, []
+        for work in put_off:
+            work()
+
+    def _while_steps_are_taken(self, work: Callable[[], None]) -> None:
+        """Look at the method as it is: in a team when the next steps are on their way, since these leave it alone."""
+        self._put_off.append(work)
+        if self.team is None:
+            self.catch_up()
+
+    def _learn_next_task(self) -> None:
         self._clock = time.monotonic()
         # On a GPU it has a stream of its own: runs side by side do not wait for each other.
         with self._on_stream(), multiplying_in(self.training.precision, self.device), holding_the_floor(self.team):
             if not self.at.at_start:
                 self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
             self._learn_task()
-        return self.judgements[-1]
 
     def _on_stream(self) -> AbstractContextManager[None]:
         if self.own_stream is None:
@@ -184,7 +177,8 @@ class Run:
         if self._is_new():
             self._begin(task)
         if not self.method.learns_at(at.task, len(self.stream)):
-            self._go_on([Judgement.missing()] * (at.task + 1))
+            missing = [Judgement.missing()] * (at.task + 1)
+            self._go_on(lambda: missing)
             return
         self.observer.task_began(at.task, self.stream.tasks[at.task].name)
         shares = self.method.phases()
@@ -220,7 +214,7 @@ class Run:
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
             is_best = plateau.judge(loss)
             if is_best and not plateau.is_over:
-                self._keep_as_best()
+                self._while_steps_are_taken(self._keep_as_best)
             at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
             self._begin_epoch()
             at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
@@ -236,6 +230,7 @@ class Run:
 
     def _end_at_best(self, is_there: bool) -> None:
         """Go back to the weights that held-out data liked best, unless they are the present ones."""
+        self.catch_up()
         if self.best is not None and not is_there:
             generator = self.method.generator.get_state()
             self.method.load_state_dict(self.best.state)
@@ -348,29 +343,36 @@ class Run:
             at.before_end.append(self._judge(at.task).accuracy)
         if self.stream.scenario.boundaries:
             self.method.end_task(self._data_of(task))
-        self._go_on([self._judge(i) for i in range(at.task + 1)])
+        done = at.task
+        self._go_on(lambda: [self._judge(i, after=done) for i in range(done + 1)])
 
-    def _go_on(self, row: list[Judgement]) -> None:
-        """Keep what was found after a task, and turn to the next."""
+    def _go_on(self, judge_all: Callable[[], list[Judgement]]) -> None:
+        """Turn to the next task, and keep what is known after this one."""
         at = self.at
-        at.rows.append([judgement.figures for judgement in row])
-        at.bins = [judgement.bins for judgement in row]
         if isinstance(self.method, BayesianMethod):
             at.sigma.append(sigma_movement(self.method))
         at.epochs_used.append(at.epoch)
         at.phase, at.phase_epochs = 0, []
-        self._tick()
-        at.task_seconds.append(at.seconds - sum(at.task_seconds))
         at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
-        self.save()
-        if not math.isnan(row[-1].accuracy):
-            self.observer.task_ended(at.task - 1, row)
+        self._while_steps_are_taken(lambda: self._note(judge_all()))
+        if self.stopping or at.task == len(self.stream):
+            self.catch_up()
         if self.stopping:
             raise InterruptedRunError(f"stopped after task {at.task}")
 
-    def _judge(self, index: int) -> Judgement:
-        samples = self.training.eval_samples
-        return judge(self.method, self.stream, index, samples, self.device, (self.seed, self.at.task))
+    def _note(self, row: list[Judgement]) -> None:
+        at = self.at
+        at.rows.append([judgement.figures for judgement in row])
+        at.bins = [judgement.bins for judgement in row]
+        self._tick()
+        at.task_seconds.append(at.seconds - sum(at.task_seconds))
+        self.save()
+        if not math.isnan(row[-1].accuracy):
+            self.observer.task_ended(len(row) - 1, row)
+
+    def _judge(self, index: int, after: int | None = None) -> Judgement:
+        samples, tasks = self.training.eval_samples, self.at.task if after is None else after
+        return judge(self.method, self.stream, index, samples, self.device, (self.seed, tasks))
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's."""
@@ -380,14 +382,3 @@ class Run:
     def _begin_epoch(self) -> None:
         self._tick()
         self.at.seconds_before_epoch = self.at.seconds
-
-
-def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:
-    """Refuse a state that another configuration made, and say what differs."""
-    different = [
-        f"{name} was {saved.get(name)!r} and is {present.get(name)!r}"
-        for name in sorted({*saved, *present})
-        if saved.get(name) != present.get(name)
-    ]
-    if different:
-        raise ValueError(f"the checkpoint is from another configuration: {'; '.join(different)}")

@@ -1,8 +1,9 @@
 """Runs of one kind that learn side by side, each in a thread of its own: those at the same task take steps together.
 
 A run asks for an epoch and waits until all others do so too, or are gone. Those that are behind go first: as a stack if
-there are several, else alone. The steps of an epoch are sent to the GPU in pieces. A piece begins when every run of the
-epoch asks for its first step, and a run has its own weights back when it looks at the losses of a piece.
+there are several, else alone. The steps of an epoch are sent to the GPU in pieces: the first at once, another when
+every run of the epoch asks for it. A run has its own weights back when it looks at the losses of a piece; until then it
+may still look at those that it had before.
 """
 
 from __future__ import annotations
@@ -58,6 +59,7 @@ class Epoch:
     places: dict[Run, int] = field(init=False)
     """Of the runs in the stack; a member may leave, its place stays."""
     asked: dict[Run, int] = field(init=False)
+    """The first batch of the piece that each wants next."""
     failure: Exception | None = None
 
     def __post_init__(self) -> None:
@@ -242,12 +244,13 @@ class TeamSteps(Steps):
         self.epoch: Epoch | None = None
         self.place = 0
         self.order = torch.empty(0, dtype=torch.int64)
-        self.batch = self.seen = 0
+        self.first = self.batch = self.seen = 0
 
     def begin(self, order: Tensor, batch: int) -> None:
         """Wait for the others."""
         at = self.run.at
-        self.order, self.batch, self.seen, self.held_out_loss = order, batch, batch, None
+        self.order, self.held_out_loss = order, None
+        self.first = self.batch = self.seen = batch
         self.epoch = self.team.join(Call(self.run, (at.task, at.phase), self.task, self.offset, order, batch))
         if self.epoch is None:
             self._go_alone()
@@ -255,6 +258,7 @@ class TeamSteps(Steps):
             self.place = self.epoch.places[self.run]
 
     def _go_alone(self) -> None:
+        self.run.catch_up()  # its own steps do not leave the method alone
         self.epoch = None
         if self.team.obstacle is not None:
             self.run.note_once(f"runs side by side take their steps apart: {self.team.obstacle}")
@@ -270,6 +274,9 @@ class TeamSteps(Steps):
                 self.team.send(self.epoch, self.run, self.batch)
             except ApartError:
                 self._go_alone()
+        if self.epoch is not None and self.batch == self.first:
+            with self.team.floor:
+                self.run.catch_up()
         if self.epoch is None:
             assert self.alone is not None
             self.alone.learn()

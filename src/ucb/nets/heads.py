@@ -32,6 +32,8 @@ class HeadedNet(nn.Module):
 
     @current.setter
     def current(self, head: int | None) -> None:
+        if head == getattr(self, "_current", ...):
+            return  # a walk over all modules takes its time
         self._current = head
         for module in self.modules():
             if isinstance(module, TaskBatchNorm2d):

@@ -13,7 +13,8 @@ from ucb.engine.evaluate import Judgement
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.plateau import Schedule
 from ucb.engine.progress import Progress
-from ucb.engine.run import Run, Training
+from ucb.engine.run import Run
+from ucb.engine.training import Training
 from ucb.stream.examples import Examples as StreamExamples
 from ucb.stream.examples import TensorExamples
 from ucb.stream.task import Stream, Task
@@ -146,8 +147,8 @@ class WaveRun(Run):
             self._tick()
             self.keeper.save({"run": self.state_dict()})
 
-    def _judge(self, index: int) -> Judgement:
-        return super()._judge(index) if index == len(self.stream) - 1 else Judgement.missing()
+    def _judge(self, index: int, after: int | None = None) -> Judgement:
+        return super()._judge(index, after) if index == len(self.stream) - 1 else Judgement.missing()
 
 
 class Moves(Observer):

@@ -14,22 +14,28 @@ def beside(work: Callable[[], Tensor], *inputs: Tensor) -> Callable[[], Tensor]:
 
     Backward takes the same way: PyTorch runs each step of it on the stream of its forward.
     """
-    if not inputs[0].is_cuda or torch._C._functorch.is_batchedtensor(inputs[0]):
-        return work  # the runs of a ``torch.vmap`` fill a GPU together
+    if not inputs[0].is_cuda:
+        return work
     main = torch.cuda.current_stream(inputs[0].device)
     side = _side_of(main)
     side.wait_stream(main)
     for tensor in inputs:
-        tensor.record_stream(side)  # its memory may not be used for something else before both are done with it
+        _plain(tensor).record_stream(side)  # its memory may not be used for something else before both are done with it
     with torch.cuda.stream(side):
         result = work()
 
     def wait() -> Tensor:
         main.wait_stream(side)
-        result.record_stream(main)
+        _plain(result).record_stream(main)
         return result
 
     return wait
+
+
+def _plain(tensor: Tensor) -> Tensor:
+    """Return the tensor of all runs that stands behind one run's under ``torch.vmap``."""
+    functorch = torch._C._functorch
+    return functorch.get_unwrapped(tensor) if functorch.is_batchedtensor(tensor) else tensor
 
 
 @cache

@@ -147,7 +147,22 @@ def natural(
 class Later:
     """Keeps a gradient by sigma^2 until ``gradients``, which walks over all weights anyway, takes it on to rho."""
 
-    grad: Tensor | None = None
+    def __init__(self) -> None:
+        self._grad: Tensor | None = None
+        self._stream: torch.cuda.Stream | None = None
+
+    def put(self, grad: Tensor) -> None:
+        """Keep a gradient, and on which stream it is under way."""
+        self._grad = grad
+        self._stream = torch.cuda.current_stream(grad.device) if grad.is_cuda else None
+
+    def take(self) -> Tensor | None:
+        """Return what is kept, to be used on the present stream."""
+        if self._grad is not None and self._stream is not None:
+            now = torch.cuda.current_stream(self._grad.device)
+            now.wait_stream(self._stream)
+            self._grad.record_stream(now)
+        return self._grad
 
 
 class SigmaSquared(torch.autograd.Function):
@@ -171,7 +186,7 @@ class SigmaSquared(torch.autograd.Function):
         grad = grad.contiguous()
         if ctx.later is None:
             return _squared(rho, keep, grad), None, None
-        ctx.later.grad = grad
+        ctx.later.put(grad)
         return None, None, None
 
     @staticmethod
