@@ -12,6 +12,7 @@ import json
 import re
 from pathlib import Path
 from statistics import mean, median, stdev
+from typing import Any
 
 import method_tables
 import reproduction_page
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md", "learn-from-your-data.md")]
 DOCUMENTS.append(ROOT / "README.md")
 TABLES = {**method_tables.TABLES, **wave_tables.TABLES, "headline": headline}
-ON_A_GPU = ("step-gpu", "runs-gpu")
+ON_A_GPU = ("step-gpu", "runs-gpu", "runs-gpu-second-host")
 
 
 def written(text: str) -> str:
@@ -45,34 +46,49 @@ def figures(name: str) -> str:
 
 
 def runs(name: str) -> str:
-    """Return what whole runs cost."""
+    """Return what whole runs cost: the parts that were measured."""
     found = json.loads(result_file(name).read_text())
+    parts = {"5-Split MNIST": seeds_part, "precision": precision_part, "many tasks": tasks_part}
+    blocks = [part(found[key]) for key, part in parts.items() if key in found]
+    return "\n\n".join([*blocks, f"Machine: {found['device']}."])
+
+
+def seeds_part(kinds: dict[str, Any]) -> str:
+    """Return the table of seeds in a row and side by side."""
     lines = [
         "| 5-Split MNIST | one run | three in a row | three side by side | ratio |",
         "| --- | --- | --- | --- | --- |",
     ]
-    for kind, seconds in found["5-Split MNIST"].items():
+    for kind, seconds in kinds.items():
         times = (f"{median(seconds[part]):.2f} s" for part in ("one", "in a row", "side by side"))
         lines.append(f"| {kind} | {' | '.join(times)} | {seconds['ratio']:.2f} |")
-    lines += ["", "| precision | ACC | BWT |", "| --- | --- | --- |"]
-    for precision, three in found["precision"].items():
+    apart = max(seconds["ACC differs by"] for seconds in kinds.values())
+    return "\n".join([*lines, "", f"A seed's ACC side by side differs from that alone by {apart:.2f} at most."])
+
+
+def precision_part(precisions: dict[str, Any]) -> str:
+    """Return the table of what runs know under each precision."""
+    lines = ["| precision | ACC | BWT |", "| --- | --- | --- |"]
+    for precision, three in precisions.items():
         figures = (f"{mean(three[part]):.2f} +- {stdev(three[part]):.2f}" for part in ("acc", "bwt"))
         lines.append(f"| {precision} | {' | '.join(figures)} |")
-    streams = found["many tasks"]
+    return "\n".join(lines)
+
+
+def tasks_part(streams: list[dict[str, Any]]) -> str:
+    """Return the sentences about many tasks."""
     times = "; ".join(
         f"{median(stream['seconds'][1:21]):.3f} s early and {median(stream['seconds'][-20:]):.3f} s late"
         for stream in streams
     )
     memory = streams[0]["peak memory"]
     heads = (len(streams[0]["seconds"]) - 1) * streams[0]["bytes a head"]
-    lines += [
-        "",
+    return (
         f"{len(streams[0]['seconds'])} permuted tasks, {len(streams)} streams: training takes {times} (medians of "
         f"tasks 2 to 21 and of the last twenty). Peak memory is {memory[1] / 1e6:.0f} MB in the first task and "
         f"{memory[-1] / 1e6:.0f} MB in the last; the heads that were added take {heads / 1e6:.1f} MB, and as much "
-        f"again in the copy of the best weights. Machine: {found['device']}.",
-    ]
-    return "\n".join(lines)
+        "again in the copy of the best weights."
+    )
 
 
 def result_file(name: str) -> Path:

@@ -12,6 +12,7 @@ from ucb.engine import DivergedError, InterruptedRunError, Observer, side_by_sid
 from ucb.engine.side_by_side import each_side_by_side, teams_of
 from ucb.engine.stack import Stack, StackedSteps, kind_of, tensors_of
 from ucb.engine.team import Call, Team
+from ucb.methods import known_methods
 
 STACKED = ["ord-ft", "bbb-ft", "bbb-fe", "ucb", "uniform-lr", "ucb-ng"]
 
@@ -307,3 +308,17 @@ def test_on_a_gpu_all_that_can_be_stacked_comes_out_as_alone(name, clip, teams):
         assert torch.equal(one.method.generator.get_state(), other.method.generator.get_state())
         assert one.at.epochs_used == other.at.epochs_used
         assert one.matrix.acc == pytest.approx(other.matrix.acc, abs=0.5)
+
+
+def test_a_subclass_does_not_inherit_that_it_can_be_stacked():
+    class Otherwise(known_methods()["ord-ft"]):
+        """Steps in a way of its own."""
+
+    run = small_run("ord-ft")
+    assert kind_of(run.method) is not None
+    run.method.__class__ = Otherwise
+    assert kind_of(run.method) is None
+
+
+def test_all_methods_that_say_so_are_tried_on_a_gpu():
+    assert sorted(STACKED) == [name for name, kind in known_methods().items() if vars(kind).get("stacks")]

@@ -28,7 +28,8 @@ Labelled = tuple[Tensor, Tensor]
 
 def kind_of(method: Method) -> Hashable | None:
     """Return what methods must have in common to be stacked, or None where that one cannot be."""
-    if not method.can_stack or method.adjusts_gradients or not _is_of_linear_layers(method.net):
+    is_stackable = vars(type(method)).get("stacks", False) and method.can_stack
+    if not is_stackable or method.adjusts_gradients or not _is_of_linear_layers(method.net):
         return None
     settings = dataclasses.asdict(method.settings)
     common = tuple((name, value) for name, value in settings.items() if name not in method.free_settings)

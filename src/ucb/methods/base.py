@@ -105,6 +105,9 @@ class Method(ABC):
     """Whether it must be told when a task ends and the next begins."""
     is_joint: ClassVar[bool] = False
     """Whether it learns all tasks so far together, which needs their data: a bound, not a way of continual learning."""
+    stacks: ClassVar[bool] = False
+    """Whether several runs can take its steps at once: a step moves each weight by its gradient and tensors of its own.
+    Every class says so for itself, since a subclass may step otherwise."""
     free_settings: ClassVar[frozenset[str]] = frozenset({"lr"})
     """Settings that a step does not read, or reads from its rate: runs that differ in these alone can be stacked."""
     judged_before_end: ClassVar[bool] = False
@@ -149,8 +152,8 @@ class Method(ABC):
 
     @property
     def can_stack(self) -> bool:
-        """Whether several runs can take steps at once: each weight moves by its gradient and tensors of its own."""
-        return False
+        """Whether several runs can take steps at once, as it is set and where it is."""
+        return True
 
     def stack_like(self, alone: Method, example: Tensor) -> None:  # noqa: B027 (few methods need it)
         """Get ready to take steps of several runs, of which ``alone`` is one; ``example`` holds some of its inputs."""

@@ -28,12 +28,13 @@ class BBBFineTuning(BayesianMethod):
     summary = "Bayesian fine-tuning: nothing is done against forgetting"
     paper = "Blundell et al., ICML 2015 (Bayes by Backprop)"
     needs_boundaries = False
+    stacks = True
     settings_type: ClassVar[type[BBBSettings]] = BBBSettings
     settings: BBBSettings
 
     @property
     def can_stack(self) -> bool:
-        """Whether several runs can take steps at once."""
+        """Whether several runs can take steps at once, as it is set and where it is."""
         return self.settings.momentum == 0 and self.is_local_in_kernels
 
     def make_optimizer(self, groups: list[Group]) -> UCB:

@@ -13,8 +13,4 @@ class OrdinaryFineTuning(OrdinaryMethod):
     name = "ord-ft"
     summary = "ordinary fine-tuning: nothing is done against forgetting"
     needs_boundaries = False
-
-    @property
-    def can_stack(self) -> bool:
-        """Whether several runs can take steps at once."""
-        return True
+    stacks = True

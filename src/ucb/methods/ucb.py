@@ -50,6 +50,7 @@ class UCBMethod(BayesianMethod):
     paper = "Ebrahimi et al., ICLR 2020"
     memory = "a rate for every weight"
     needs_boundaries = False
+    stacks = True
     free_settings = frozenset({"lr", "gain", "cap", "importance", "cumulative"})
     settings_type = UCBSettings
     settings: UCBSettings
@@ -57,7 +58,7 @@ class UCBMethod(BayesianMethod):
 
     @property
     def can_stack(self) -> bool:
-        """Whether several runs can take steps at once."""
+        """Whether several runs can take steps at once, as it is set and where it is."""
         return self.settings.momentum == 0 and not self.settings.continuous and self.is_local_in_kernels
 
     def make_optimizer(self, groups: list[Group]) -> UCB:

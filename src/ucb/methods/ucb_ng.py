@@ -37,13 +37,14 @@ class UCBNGMethod(BayesianMethod):
     paper = "this project's variant; Khan et al. 2018 (VON), Shen et al. 2024 (IVON)"
     memory = "curvature, precision and rate of every weight"
     needs_boundaries = False
+    stacks = True
     free_settings = frozenset({"lr", "power", "uniform"})
     settings_type = UCBNGSettings
     settings: UCBNGSettings
 
     @property
     def can_stack(self) -> bool:
-        """Whether several runs can take steps at once."""
+        """Whether several runs can take steps at once, as it is set and where it is."""
         return not self.settings.pull and self.is_local_in_kernels
 
     def make_optimizer(self, groups: list[Group]) -> UCBNG:
