@@ -62,6 +62,7 @@ def test_seeds_together_come_out_as_each_alone(teams):
             torch.testing.assert_close(flat(found), flat(wanted), rtol=1e-4, atol=1e-4)
         assert figures(one)[3:] == figures(other)[3:]
         assert len(other.at.task_seconds) == 3
+        assert (one.at.steps_together, other.at.steps_together) == (0, one.at.steps)
     assert all(run.team is None for run in second)
 
 

@@ -19,6 +19,8 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     steps: int = 0
+    steps_together: int = 0
+    """Those of them that other runs took too."""
     losses: list[float] = field(default_factory=list)
     """NLL of the present epoch's batches so far: their sum, and how many."""
     rate: float = math.nan

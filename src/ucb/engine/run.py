@@ -294,6 +294,7 @@ class Run:
         while at.batch < batches:
             steps.learn()
             at.batch, at.steps = at.batch + 1, at.steps + 1
+            at.steps_together += steps.is_shared
             stopping = self.stopping and steps.is_at_rest  # asked once: a signal may come at any moment
             saving = stopping or (at.batch < batches and steps.is_at_rest and self._save_is_due())
             if saving or at.batch == batches or steps.is_time_to_look:

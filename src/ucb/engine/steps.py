@@ -18,6 +18,8 @@ class Steps(ABC):
     obstacle: str | None = None
     """Why the steps cannot be captured, once that is known."""
 
+    is_shared: bool = False
+    """Whether a step is taken for other runs too."""
     held_out_loss: float | None = None
     """The loss of held-out examples after an epoch, if the steps have found it on the way."""
 

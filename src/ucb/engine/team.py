@@ -252,6 +252,7 @@ class TeamSteps(Steps):
         self.order, self.held_out_loss = order, None
         self.first = self.batch = self.seen = batch
         self.epoch = self.team.join(Call(self.run, (at.task, at.phase), self.task, self.offset, order, batch))
+        self.is_shared = self.epoch is not None
         if self.epoch is None:
             self._go_alone()
         else:
@@ -259,7 +260,7 @@ class TeamSteps(Steps):
 
     def _go_alone(self) -> None:
         self.run.catch_up()  # its own steps do not leave the method alone
-        self.epoch = None
+        self.epoch, self.is_shared = None, False
         if self.team.obstacle is not None:
             self.run.note_once(f"runs side by side take their steps apart: {self.team.obstacle}")
         if self.alone is None:
