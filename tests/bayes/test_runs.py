@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import ELBO, ScaleMixture, gaussians, to_bayesian
-from ucb.bayes.kernels import fused, launch, noise
+from ucb.bayes.kernels import classes, fused, launch, noise
 from ucb.bayes.runs import add_elbo_gradients_of_runs, losses_of_runs
 from ucb.bayes.travel import travel_like
 
@@ -152,6 +152,23 @@ def test_a_natural_step_of_all_runs_is_one_of_each():
         fused.natural(*own[:2], *args)
         for a, b in zip(own, moved, strict=True):
             torch.testing.assert_close(a, b[r])
+
+
+def test_logits_that_are_part_of_others_are_read_as_they_lie():
+    logits, target = torch.randn(RUNS, 8, 4, device=DEVICE), torch.randint(4, (RUNS, 6), device=DEVICE)
+    found = torch.vmap(lambda x, y: classes.cross_entropy(x[:6], y))(logits, target)
+    wanted = torch.stack([nn.functional.cross_entropy(x[:6], y) for x, y in zip(logits, target, strict=True)])
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_layer_on_more_than_rows_of_features_is_refused():
+    one = stacked(nets(bayesian=False))
+    with pytest.raises(RuntimeError, match="rows"):
+        losses_of_runs(one, lambda x: one(x).mean(), torch.randn(RUNS, 3, 5, 6, device=DEVICE))
+
+
+def test_no_seeds_ahead_are_none():
+    assert noise.seeds_ahead(generators(), 0, DEVICE).shape == (0, RUNS)
 
 
 def test_gaussians_are_found_in_a_stack():

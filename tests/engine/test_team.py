@@ -1,6 +1,7 @@
 """Runs that take their steps together come out as they do alone, but for the rounding of sums."""
 
 import threading
+import time
 
 import pytest
 import torch
@@ -8,13 +9,17 @@ from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
 from tests.streams import tiny_stream
-from ucb.engine import DivergedError, InterruptedRunError, Observer, side_by_side
+from ucb.engine import DivergedError, InterruptedRunError, Observer, Run, side_by_side
 from ucb.engine.side_by_side import each_side_by_side, teams_of
 from ucb.engine.stack import Stack, StackedSteps, kind_of, tensors_of
 from ucb.engine.team import Call, Team
 from ucb.methods import known_methods
 
 STACKED = ["ord-ft", "bbb-ft", "bbb-fe", "ucb", "uniform-lr", "ucb-ng"]
+
+
+BATCHES = 8
+"""Of an epoch of the tiny stream."""
 
 
 @pytest.fixture
@@ -196,26 +201,96 @@ def test_steps_that_cannot_be_taken_together_are_taken_apart_to_the_last_bit(tea
     assert told == ["runs side by side take their steps apart: no room"] * 3
 
 
-def test_a_failure_later_on_is_everybodys(teams, monkeypatch):
+def failing(monkeypatch, step, error):
+    """Let a step of the stack fail."""
     taken, really = [], Stack.learn
 
     def fails(self, *args):
         taken.append(None)
-        if len(taken) == 25:
-            raise RuntimeError("the chip is gone")
+        if len(taken) == step:
+            raise error
         return really(self, *args)
 
     monkeypatch.setattr(Stack, "learn", fails)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("the chip is gone"), ValueError("too many counters")])
+def test_a_failure_inside_a_task_is_everybodys(teams, monkeypatch, error, tmp_path):
+    """And what was known before it is kept: the task before has been judged."""
+    failing(monkeypatch, 3 * BATCHES + 3, error)
     runs, errors = seeds(), []
+    for run in runs:
+        run.folder = tmp_path / str(run.seed)
+        run.folder.mkdir()
 
     def learn(run):
         try:
             run.learn()
-        except RuntimeError as error:
-            errors.append(str(error))
+        except (RuntimeError, ValueError) as raised:
+            errors.append(str(raised))
 
     each_side_by_side(runs, learn)
-    assert errors == ["the chip is gone"] * 3
+    assert runs[0].at.steps == 3 * BATCHES
+    assert errors == [str(error)] * 3
+    for run in runs:
+        assert (run.at.task, len(run.at.rows)) == (1, 1)
+        assert small_run("ord-ft", run.folder, seed=run.seed).resume()
+
+
+def test_a_failure_at_the_first_steps_of_a_later_task_sends_the_runs_apart(teams, monkeypatch):
+    failing(monkeypatch, 2 * BATCHES + 2, MemoryError("no room"))
+    second = seeds()
+    close(alone(seeds()), learnt(second))
+    assert [run.at.steps_together for run in second] == [2 * BATCHES] * 3
+
+
+def test_a_team_saves_inside_a_task_though_a_piece_is_an_epoch(teams, monkeypatch):
+    saved = []
+    monkeypatch.setattr(Run, "save", lambda self: saved.append((self.seed, self.at.task, self.at.epoch, self.at.batch)))
+    learnt([small_run("ord-ft", seed=seed, epochs=3, checkpoint_every=1) for seed in range(2)])
+    inside = {where[1:] for where in saved if where[3] > 0}
+    assert inside == {(task, epoch, BATCHES) for task in range(3) for epoch in range(3)}
+
+
+def test_a_run_that_waits_long_does_not_keep_its_judgement_back(teams, monkeypatch):
+    """One run ends its first task early, and waits for the other to end it too."""
+    monkeypatch.setattr("ucb.engine.team.PATIENCE", 0.01)
+    told = []
+
+    class Ear(Observer):
+        def __init__(self, name):
+            self.name = name
+
+        def task_ended(self, task, row):
+            told.append((self.name, task))
+
+        def epoch_ended(self, epoch):
+            told.append((self.name, "epoch", epoch.task))
+            time.sleep(0.05 if self.name == "slow" else 0)
+
+    fast = small_run("ord-ft", lr=8.0, epochs=25, observer=Ear("fast"))
+    slow = small_run("ord-ft", lr=0.05, epochs=25, observer=Ear("slow"))
+    learnt([fast, slow])
+    assert fast.at.epochs_used[0] < slow.at.epochs_used[0], "nothing was tested"
+    last = max(i for i, what in enumerate(told) if what == ("slow", "epoch", 0))
+    assert told.index(("fast", 0)) < last
+
+
+def test_a_stack_that_is_not_captured_says_so(teams):
+    told = []
+
+    class Ear(Observer):
+        def noted(self, sentence):
+            told.append(sentence)
+
+    learnt([small_run("ord-ft", seed=seed, observer=Ear()) for seed in range(2)])
+    assert ["not captured as a CUDA graph" in sentence for sentence in told] == [True] * 2, "a CPU has none"
+
+
+def test_with_a_rate_of_rhos_own_another_rate_is_another_kind():
+    for name in ("ucb", "uniform-lr", "bbb-ft"):
+        free = [small_run(name, **settings).method.free_settings for settings in ({}, {"rho_lr": 0.01})]
+        assert ["lr" in each for each in free] == [True, False]
 
 
 def test_runs_that_may_or_need_learn_apart_do_so(teams):
@@ -256,8 +331,7 @@ def test_tasks_of_different_sizes_are_learnt_apart(teams):
     def runs():
         return [small_run("ord-ft", seed=seed, stream=tiny_stream(size=200 + 50 * (seed > 0))) for seed in range(3)]
 
-    first, second = alone(runs()), learnt(runs())
-    close(first, second)
+    close(alone(runs()), learnt(runs()))
     assert set(teams) <= {2}
 
 

@@ -8,6 +8,7 @@ of the runs do not depend on each other's weights, so that one backward of their
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -98,9 +99,10 @@ class _Linear(torch.autograd.Function):
     @staticmethod
     def forward(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
         """Multiply."""
-        if bias is None:
-            return x @ weight.mT
-        return torch.baddbmm(bias.unsqueeze(-2), x, weight.mT) if x.dim() == 3 else F.linear(x, weight, bias)
+        if x.dim() != 3 or weight.dim() != 3:
+            raise RuntimeError("several runs at once need inputs of [rows, features] and weights of their own")
+        product = torch.bmm if bias is None else partial(torch.baddbmm, bias.unsqueeze(-2))
+        return product(x, weight.mT)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:

@@ -225,7 +225,7 @@ def resume_command(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run that was cut.")],
     debug: Debug = False,
 ) -> None:
-    """Go on with a run that was interrupted or killed; the result is the same to the last bit."""
+    """Go on with a run that was cut; the result is the same to the last bit (learnt with others: but for rounding)."""
     with answering(folder, debug or context.obj):
         with _watching(job_in(folder), folder) as observer:
             result = engine.resume(folder, observer)

@@ -32,7 +32,7 @@ class Observer:
         """Hear that an epoch is over."""
 
     def task_ended(self, task: int, row: list[Judgement]) -> None:
-        """Hear that a task is over, and how well all tasks so far are known."""
+        """Hear that a task is over, and how well all tasks so far are known; the next may have begun by then."""
 
     def noted(self, sentence: str) -> None:
         """Hear a sentence that the user should read."""

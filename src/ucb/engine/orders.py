@@ -66,7 +66,7 @@ def resume(folder: Path, observer: Observer | None = None) -> Found:
 
 
 def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
-    """Start jobs, or go on with those that were cut: side by side where no result changes by it, else in turn.
+    """Start jobs, or go on with those that were cut: side by side where that at most rounds differently, else in turn.
 
     One that fails does not stop the others; its error takes the place of its result. Only an interruption is raised.
     """

@@ -2,6 +2,7 @@
 
 A run's position is task, epoch and batch. Data orders follow from the seed and the position; noise, schedule, weights
 and figures are in the checkpoint: so a run that was killed at any moment goes on to the same result, to the last bit.
+Only where it takes its steps with others, in a team, sums are rounded as that team's size has it.
 """
 
 from __future__ import annotations
@@ -129,8 +130,7 @@ class Run:
 
     def learn_task(self) -> list[Judgement]:
         """Learn the next task, or what is left of it; return how well all tasks so far are known."""
-        self._learn_next_task()
-        self.catch_up()
+        self._learn_next_task(judging=True)
         return self.judgements[-1]
 
     def catch_up(self) -> None:
@@ -139,19 +139,26 @@ class Run:
         for work in put_off:
             work()
 
+    @property
+    def is_behind(self) -> bool:
+        """Whether something was put off."""
+        return bool(self._put_off)
+
     def _while_steps_are_taken(self, work: Callable[[], None]) -> None:
         """Look at the method as it is: in a team when the next steps are on their way, since these leave it alone."""
         self._put_off.append(work)
         if self.team is None:
             self.catch_up()
 
-    def _learn_next_task(self) -> None:
+    def _learn_next_task(self, *, judging: bool = False) -> None:
         self._clock = time.monotonic()
         # On a GPU it has a stream of its own: runs side by side do not wait for each other.
         with self._on_stream(), multiplying_in(self.training.precision, self.device), holding_the_floor(self.team):
             if not self.at.at_start:
                 self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
             self._learn_task()
+            if judging:
+                self.catch_up()
 
     def _on_stream(self) -> AbstractContextManager[None]:
         if self.own_stream is None:
@@ -296,7 +303,8 @@ class Run:
             at.batch, at.steps = at.batch + 1, at.steps + 1
             at.steps_together += steps.is_shared
             stopping = self.stopping and steps.is_at_rest  # asked once: a signal may come at any moment
-            saving = stopping or (at.batch < batches and steps.is_at_rest and self._save_is_due())
+            may_save = steps.is_at_rest and (at.batch < batches or steps.is_shared)  # a team's piece may be an epoch
+            saving = stopping or (may_save and self._save_is_due())
             if saving or at.batch == batches or steps.is_time_to_look:
                 self._guard(steps.new_losses())
             self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)

@@ -1,7 +1,7 @@
 """Several runs' methods as one, whose tensors have a leading axis of runs: their steps are taken at once.
 
 Each run's own method stays what it is. The stack is a copy that takes the steps of a task, and every method gets its
-part back after an epoch: best weights, checkpoints and a task's end know nothing of it.
+part back when its losses are looked at: best weights, checkpoints and a task's end know nothing of it.
 """
 
 from __future__ import annotations
@@ -129,8 +129,8 @@ class StackedSteps(CapturedSteps):
         self.seeds = torch.zeros(len(self.losses), self.draws, self.runs, dtype=torch.int64, device=y.device)
         self.states: list[Tensor] = []
         self.is_warm = is_warm
-        self.is_tried = is_warm
-        """Whether steps of this kind have been taken."""
+        self.is_tried = False
+        """Whether steps have been taken."""
         self.held_out = tuple(torch.stack(parts) for parts in zip(*held_out, strict=True))
         """Of all runs, [runs, rows, ...], where each has as many."""
         self.held_out_losses = torch.zeros(self.runs, dtype=torch.float64, device=y.device)

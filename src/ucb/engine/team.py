@@ -29,6 +29,10 @@ PIECE = 200
 """Steps that are sent at a time: in between a run looks at its losses, is saved or stopped."""
 
 
+PATIENCE = 0.5
+"""Seconds that a run waits for others with something put off."""
+
+
 class ApartError(RuntimeError):
     """The runs of an epoch cannot take their steps together."""
 
@@ -108,8 +112,8 @@ class Team:
             while not call.is_answered:
                 if len(self.calls) == len(self.present):
                     self._answer()
-                else:
-                    self.changed.wait()
+                elif not self.changed.wait(PATIENCE if call.run.is_behind else None) and not call.is_answered:
+                    call.run.catch_up()  # the others take their time; nobody touches its method meanwhile
         return call.epoch
 
     def send(self, epoch: Epoch, run: Run, batch: int) -> None:
@@ -154,7 +158,7 @@ class Team:
                 if steps is None:
                     return None
                 steps.begin_all([call.order for call in calls], calls[0].batch)
-            except (RuntimeError, ValueError) as error:
+            except Exception as error:  # whatever it is, each run can go on alone
                 self._give_up(error)
                 return None
         return Epoch(steps, [call.run for call in calls], calls[0].batch)
@@ -183,7 +187,7 @@ class Team:
                     epoch.steps.learn()
                 if end == epoch.batches:
                     epoch.steps.judge()
-        except RuntimeError as error:
+        except Exception as error:  # the stack is somewhere inside the piece: nobody may go on with it
             epoch.failure = error
             if not epoch.steps.is_tried:
                 self._give_up(error)
@@ -275,6 +279,9 @@ class TeamSteps(Steps):
                 self.team.send(self.epoch, self.run, self.batch)
             except ApartError:
                 self._go_alone()
+            except Exception:
+                self.run.catch_up()  # what is known so far is kept
+                raise
         if self.epoch is not None and self.batch == self.first:
             with self.team.floor:
                 self.run.catch_up()
@@ -303,7 +310,7 @@ class TeamSteps(Steps):
             torch.cuda.current_stream(self.run.device).wait_stream(self.team.stream)
         steps = self.epoch.steps
         values = steps.hand_over(self.place, self.seen, self.batch)
-        self.seen = self.batch
+        self.seen, self.obstacle = self.batch, steps.obstacle
         if self.batch == self.epoch.batches and steps.held_out:
             self.held_out_loss = float(steps.held_out_losses[self.place])
         return values

@@ -108,8 +108,6 @@ class Method(ABC):
     stacks: ClassVar[bool] = False
     """Whether several runs can take its steps at once: a step moves each weight by its gradient and tensors of its own.
     Every class says so for itself, since a subclass may step otherwise."""
-    free_settings: ClassVar[frozenset[str]] = frozenset({"lr"})
-    """Settings that a step does not read, or reads from its rate: runs that differ in these alone can be stacked."""
     judged_before_end: ClassVar[bool] = False
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     net: HeadedNet
@@ -154,6 +152,11 @@ class Method(ABC):
     def can_stack(self) -> bool:
         """Whether several runs can take steps at once, as it is set and where it is."""
         return True
+
+    @property
+    def free_settings(self) -> frozenset[str]:
+        """Settings that a step does not read, or reads as its rate: runs that differ in these alone can be stacked."""
+        return frozenset({"lr"})
 
     def stack_like(self, alone: Method, example: Tensor) -> None:  # noqa: B027 (few methods need it)
         """Get ready to take steps of several runs, of which ``alone`` is one; ``example`` holds some of its inputs."""

@@ -150,7 +150,9 @@ class BayesianMethod(Method):
     def clip_gradients(self) -> None:
         """Leave it to the optimiser where that can shorten the gradient on its way."""
         if self.settings.clip > 0 and self.optimizer.can_shorten():
-            known = None if self.adjusts_gradients else self.measured
+            known, self.measured = self.measured, {}
+            if self.adjusts_gradients:
+                known = {}
             self.optimizer.shortening = clip_factor(self.net.parameters(), self.settings.clip, measured=known)
         if self.optimizer.shortening is None:
             super().clip_gradients()

@@ -38,7 +38,6 @@ class UCBNGMethod(BayesianMethod):
     memory = "curvature, precision and rate of every weight"
     needs_boundaries = False
     stacks = True
-    free_settings = frozenset({"lr", "power", "uniform"})
     settings_type = UCBNGSettings
     settings: UCBNGSettings
 
@@ -46,6 +45,11 @@ class UCBNGMethod(BayesianMethod):
     def can_stack(self) -> bool:
         """Whether several runs can take steps at once, as it is set and where it is."""
         return not self.settings.pull and self.is_local_in_kernels
+
+    @property
+    def free_settings(self) -> frozenset[str]:
+        """How sigma becomes a rate matters at a task's end only."""
+        return frozenset({"lr", "power", "uniform"})
 
     def make_optimizer(self, groups: list[Group]) -> UCBNG:
         """Return the natural-gradient optimiser."""

@@ -55,7 +55,7 @@ def tried(search: Search, run: Run, point: Point) -> Found:
 
 
 def try_together(search: Search, points: Sequence[Point]) -> Iterator[Found]:
-    """Try several settings: on a GPU side by side, where no result changes by it. What fails is raised last."""
+    """Try several settings: on a GPU side by side, where no result changes by more than rounding. Errors come last."""
     first = run_of(search, points[0]) if len(points) > 1 else None
     if first is None or obstacle_beside_others(first) is not None:
         del first

@@ -19,6 +19,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean NLL of the last axis but one; the gradient is a by-product, and waits for backward."""
+        logits = logits.contiguous()
         *leading, each, classes = logits.shape
         rows = target.numel()
         losses, grad = logits.new_empty(*leading, each), torch.empty_like(logits)

@@ -83,7 +83,8 @@ def _one_by_one(states: list[Tensor], count: int, device: torch.device) -> Tenso
     for state in states:
         generator = torch.Generator(device)
         generator.set_state(state)
-        columns.append(torch.cat([new_seed(device, generator) for _ in range(count)]))
+        seeds = [new_seed(device, generator) for _ in range(count)]
+        columns.append(torch.cat([torch.empty(0, dtype=torch.int64, device=device), *seeds]))
     return torch.stack(columns, 1)
 
 
