@@ -9,6 +9,7 @@ may still look at those that it had before.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -109,11 +110,14 @@ class Team:
             self._end_epoch(call.run)
             self.calls[call.run] = call
             self.changed.notify_all()
+            end_of_patience = time.monotonic() + PATIENCE
             while not call.is_answered:
                 if len(self.calls) == len(self.present):
                     self._answer()
-                elif not self.changed.wait(PATIENCE if call.run.is_behind else None) and not call.is_answered:
+                elif call.run.is_behind and time.monotonic() >= end_of_patience:
                     call.run.catch_up()  # the others take their time; nobody touches its method meanwhile
+                else:
+                    self.changed.wait(PATIENCE if call.run.is_behind else None)
         return call.epoch
 
     def send(self, epoch: Epoch, run: Run, batch: int) -> None:
