@@ -45,10 +45,13 @@ def _is_of_linear_layers(net: nn.Module) -> bool:
 
 def tensors_of(method: Method) -> list[Tensor]:
     """Return everything that a step reads or changes: the net's tensors, and the optimiser's."""
+    return [tensor.detach() for tensor in _held_by(method)]
+
+
+def _held_by(method: Method) -> list[Tensor]:
     state, groups = method.optimizer.state, method.optimizer.param_groups
     kept = [state.get(p, {}) for group in groups for p in group["params"]]
-    found = [*method.net.parameters(), *(v for each in kept for _, v in sorted(each.items()) if isinstance(v, Tensor))]
-    return [tensor.detach() for tensor in found]
+    return [*method.net.parameters(), *(v for each in kept for _, v in sorted(each.items()) if isinstance(v, Tensor))]
 
 
 class Stack:
@@ -60,11 +63,9 @@ class Stack:
         self.one: Method = copy.deepcopy(first, {id(first.generator): first.generator})
         self.rates = torch.zeros(len(methods), device=example.device)
         self._rates: list[float] = []
-        kept = self.one.optimizer.state
-        targets: list[Tensor] = [*self.one.net.parameters()]
         for group in self.one.optimizer.param_groups:
-            targets += [v for p in group["params"] for _, v in sorted(kept.get(p, {}).items()) if isinstance(v, Tensor)]
             group["lr"] = self.rates
+        targets = _held_by(self.one)
         for target, *each in zip(targets, *map(tensors_of, methods), strict=True):
             target.data = torch.stack(each)
         self.parts = [[tensor.detach()[run] for tensor in targets] for run in range(len(methods))]
