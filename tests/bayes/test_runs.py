@@ -8,7 +8,7 @@ from torch import nn
 
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import ELBO, ScaleMixture, gaussians, to_bayesian
-from ucb.bayes.kernels import classes, fused, launch, noise
+from ucb.bayes.kernels import classes, fused, launch, noise, seeds
 from ucb.bayes.runs import add_elbo_gradients_of_runs, losses_of_runs
 from ucb.bayes.travel import travel_like
 
@@ -67,7 +67,7 @@ def test_the_elbos_gradient_is_that_of_each_run_alone(temperature, samples):
     nlls = [elbo.add_gradients(net, *each) for elbo, net, *each in zip(elbos, alone, x, y, strict=True)]
     travel_like(one, alone[0])
     measured = {}
-    found = add_elbo_gradients_of_runs(elbos[0], one, x, y, noise.seeds_ahead(generators(), 2, DEVICE), measured)
+    found = add_elbo_gradients_of_runs(elbos[0], one, x, y, seeds.seeds_ahead(generators(), 2, DEVICE), measured)
     torch.testing.assert_close(found, torch.stack(nlls), rtol=1e-5, atol=1e-6)
     same(alone, one)
     assert len(measured) == (8 if temperature else 4), "without a KL the head's gradient is autograd's"
@@ -77,9 +77,9 @@ def test_the_elbos_gradient_is_that_of_each_run_alone(temperature, samples):
 
 def test_what_runs_cannot_learn_at_once_is_refused():
     alone, (x, y) = nets(), batch()
-    seeds = noise.seeds_ahead(generators(), 2, DEVICE)
+    drawn = seeds.seeds_ahead(generators(), 2, DEVICE)
     with pytest.raises(RuntimeError, match="local"):
-        add_elbo_gradients_of_runs(ELBO(50, estimator="weights"), stacked(alone), x, y, seeds)
+        add_elbo_gradients_of_runs(ELBO(50, estimator="weights"), stacked(alone), x, y, drawn)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -98,22 +98,22 @@ def test_an_ordinary_nets_gradient_is_that_of_each_run_alone(bias):
 @pytest.mark.parametrize("serves", [True, False])
 def test_seeds_ahead_are_those_that_are_drawn_one_by_one(serves, monkeypatch):
     if not serves:
-        monkeypatch.setattr(noise, "_draws_as_known", lambda device: False)
+        monkeypatch.setattr(seeds, "_draws_as_known", lambda device: False)
     drawing, ahead, moved = generators(), generators(), generators()
     for g in (*drawing, *ahead):
-        noise.new_seed(DEVICE, g)
-    wanted = torch.stack([torch.cat([noise.new_seed(DEVICE, g) for g in drawing]) for _ in range(7)])
+        seeds.new_seed(DEVICE, g)
+    wanted = torch.stack([torch.cat([seeds.new_seed(DEVICE, g) for g in drawing]) for _ in range(7)])
     before = [g.get_state() for g in ahead]
-    assert torch.equal(noise.seeds_ahead(ahead, 7, DEVICE), wanted)
+    assert torch.equal(seeds.seeds_ahead(ahead, 7, DEVICE), wanted)
     for g, h, state, there in zip(ahead, moved, before, drawing, strict=True):
         assert torch.equal(g.get_state(), state), "they stay where they are"
-        noise.move_on(h, state, 7)
+        seeds.move_on(h, state, 7)
         assert torch.equal(h.get_state(), there.get_state())
 
 
 @pytest.mark.gpu
 def test_this_pytorch_draws_as_the_kernel_does():
-    assert noise._draws_as_known(DEVICE)
+    assert seeds._draws_as_known(DEVICE)
 
 
 def weights(*shape):
@@ -168,7 +168,7 @@ def test_a_layer_on_more_than_rows_of_features_is_refused():
 
 
 def test_no_seeds_ahead_are_none():
-    assert noise.seeds_ahead(generators(), 0, DEVICE).shape == (0, RUNS)
+    assert seeds.seeds_ahead(generators(), 0, DEVICE).shape == (0, RUNS)
 
 
 def test_gaussians_are_found_in_a_stack():

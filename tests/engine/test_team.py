@@ -11,7 +11,8 @@ from tests.engine.runs import figures, small_run, weights
 from tests.streams import tiny_stream
 from ucb.engine import DivergedError, InterruptedRunError, Observer, Run, side_by_side
 from ucb.engine.side_by_side import each_side_by_side, teams_of
-from ucb.engine.stack import Stack, StackedSteps, kind_of, tensors_of
+from ucb.engine.stack import Stack, kind_of, tensors_of
+from ucb.engine.stacked_steps import StackedSteps
 from ucb.engine.team import Call, Team
 from ucb.methods import known_methods
 

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ucb.bayes import checks
 from ucb.bayes.kernels.clipping import Measured
-from ucb.bayes.kernels.noise import new_seed
+from ucb.bayes.kernels.seeds import new_seed
 from ucb.bayes.kl import kl_divergence
 from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
 from ucb.bayes.likelihoods import Likelihood, cross_entropy

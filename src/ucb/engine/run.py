@@ -28,7 +28,8 @@ from ucb.engine.progress import Progress
 from ucb.engine.sigma import sigma_movement
 from ucb.engine.state import Copy, brought_to
 from ucb.engine.steps import Steps
-from ucb.engine.team import Team, TeamSteps, holding_the_floor, leaving_the_floor
+from ucb.engine.team import Team, holding_the_floor, leaving_the_floor
+from ucb.engine.team_steps import TeamSteps
 from ucb.engine.training import Training
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
@@ -140,7 +141,7 @@ class Run:
             work()
 
     @property
-    def is_behind(self) -> bool:
+    def has_put_off(self) -> bool:
         """Whether something was put off."""
         return bool(self._put_off)
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeGuard
@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ucb.engine.graphs import ready_inputs
-from ucb.engine.stack import Labelled, Stack, StackedSteps
-from ucb.engine.steps import Steps
+from ucb.engine.stack import Stack
+from ucb.engine.stacked_steps import Labelled, StackedSteps
 from ucb.stream.task import Task
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class Team:
             while not call.is_answered:
                 if len(self.calls) == len(self.present):
                     self._answer()
-                elif call.run.is_behind and time.monotonic() >= end_of_patience:
+                elif call.run.has_put_off and time.monotonic() >= end_of_patience:
                     call.run.catch_up()  # the others take their time; nobody touches its method meanwhile
                 else:
-                    self.changed.wait(PATIENCE if call.run.is_behind else None)
+                    self.changed.wait(PATIENCE if call.run.has_put_off else None)
         return call.epoch
 
     def send(self, epoch: Epoch, run: Run, batch: int) -> None:
@@ -239,82 +239,3 @@ def _fit(inputs: Sequence[Labelled | str]) -> TypeGuard[Sequence[Labelled]]:
     """Say whether the inputs of all runs are there, and as many of each."""
     sizes = {len(each[1]) for each in inputs if not isinstance(each, str)}
     return len(sizes) == 1 and not any(isinstance(each, str) for each in inputs)
-
-
-class TeamSteps(Steps):
-    """The steps of a run in a team."""
-
-    def __init__(self, team: Team, run: Run, task: Task, offset: int, alone: Callable[[], Steps]) -> None:
-        self.team, self.run, self.task, self.offset = team, run, task, offset
-        self._make_alone = alone
-        self.alone: Steps | None = None
-        """Its own steps, for an epoch that no other run learns with it."""
-        self.epoch: Epoch | None = None
-        self.place = 0
-        self.order = torch.empty(0, dtype=torch.int64)
-        self.first = self.batch = self.seen = 0
-
-    def begin(self, order: Tensor, batch: int) -> None:
-        """Wait for the others."""
-        at = self.run.at
-        self.order, self.held_out_loss = order, None
-        self.first = self.batch = self.seen = batch
-        self.epoch = self.team.join(Call(self.run, (at.task, at.phase), self.task, self.offset, order, batch))
-        self.is_shared = self.epoch is not None
-        if self.epoch is None:
-            self._go_alone()
-        else:
-            self.place = self.epoch.places[self.run]
-
-    def _go_alone(self) -> None:
-        self.run.catch_up()  # its own steps do not leave the method alone
-        self.epoch, self.is_shared = None, False
-        if self.team.obstacle is not None:
-            self.run.note_once(f"runs side by side take their steps apart: {self.team.obstacle}")
-        if self.alone is None:
-            self.alone = self._make_alone()
-        self.alone.begin(self.order, self.batch)
-        self.obstacle = self.alone.obstacle
-
-    def learn(self) -> None:
-        """Learn the next batch."""
-        if self.epoch is not None and self.epoch.sent <= self.batch:
-            try:
-                self.team.send(self.epoch, self.run, self.batch)
-            except ApartError:
-                self._go_alone()
-            except Exception:
-                self.run.catch_up()  # what is known so far is kept
-                raise
-        if self.epoch is not None and self.batch == self.first:
-            with self.team.floor:
-                self.run.catch_up()
-        if self.epoch is None:
-            assert self.alone is not None
-            self.alone.learn()
-            self.obstacle = self.alone.obstacle
-        self.batch += 1
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether a piece is at its end."""
-        return self.epoch is None or self.batch == self.epoch.sent
-
-    @property
-    def is_time_to_look(self) -> bool:
-        """Whether a piece is at its end, or it is time by its own steps."""
-        return self.is_at_rest if self.alone is None or self.epoch is not None else self.alone.is_time_to_look
-
-    def new_losses(self) -> list[float]:
-        """Return the losses since this was last asked, and take the weights over."""
-        if self.epoch is None:
-            assert self.alone is not None
-            return self.alone.new_losses()
-        if self.team.stream is not None:
-            torch.cuda.current_stream(self.run.device).wait_stream(self.team.stream)
-        steps = self.epoch.steps
-        values = steps.hand_over(self.place, self.seen, self.batch)
-        self.seen, self.obstacle = self.batch, steps.obstacle
-        if self.batch == self.epoch.batches and steps.held_out:
-            self.held_out_loss = float(steps.held_out_losses[self.place])
-        return values

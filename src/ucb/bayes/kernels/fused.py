@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from ucb.bayes.kernels.launch import available, blocks, launch, mask_of, serves, share_of, size_of, status
-from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, new_seed, of_runs, sample
+from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, of_runs, sample
+from ucb.bayes.kernels.seeds import new_seed
 
 __all__ = [
     "Later",

@@ -114,6 +114,14 @@ def ahead_kernel(states, seeds, n, runs, block: tl.constexpr):
 
 
 @triton.jit
+def mixture_at(value, k, b, c):
+    """Return f(w) = k w^2 + softplus(b + c w^2) and its derivative."""
+    square = value * value
+    fade, odds, _, _ = soft(b + c * square)
+    return k * square + fade, 2.0 * value * (k + c * odds)
+
+
+@triton.jit
 def number_of(x, run, many: tl.constexpr):
     """Return a number: itself or, where there are many runs, this one's out of a tensor."""
     if many:
@@ -191,12 +199,9 @@ def gradients_kernel(
         source = grad_w + samples * base + at
     if samples == 0 and most == 1:  # its noise is nobody else's, and making four normals for one is most of the work
         eps = quartered(key, tl.program_id(0) * block, block)
-        value = mean + sigma * eps
-        square = value * value
-        fade, odds, _, _ = soft(b + c * square)
-        by_mean = factor * 2.0 * value * (k + c * odds)
+        log_p, score = mixture_at(mean + sigma * eps, k, b, c)
+        by_mean = factor * score
         by_sigma += by_mean * eps
-        log_p = k * square + fade
     else:
         width: tl.constexpr = 4 if most > 4 else most
         for g in range((most + 3) // 4):
@@ -208,12 +213,10 @@ def gradients_kernel(
                     grad = tl.load(source, mask=inside & (4 * g + j < samples), other=0.0)
                     source += n
                 if prior_samples > 0:
-                    value = mean + sigma * eps
-                    square = value * value
-                    fade, odds, _, _ = soft(b + c * square)
                     counts = 4 * g + j < prior_samples
-                    grad += tl.where(counts, factor * 2.0 * value * (k + c * odds), 0.0)
-                    log_p += tl.where(counts, k * square + fade, 0.0)
+                    value, score = mixture_at(mean + sigma * eps, k, b, c)
+                    grad += tl.where(counts, factor * score, 0.0)
+                    log_p += tl.where(counts, value, 0.0)
                 by_mean += grad
                 by_sigma += grad * eps
     # The entropy's -1 / sigma * dsigma/drho is written as -dlog sigma/drho, which no small sigma can blow up.
