@@ -1,5 +1,6 @@
 """Training steps as CUDA graphs: which steps can be captured, and that a captured run is the same run."""
 
+import dataclasses
 from types import SimpleNamespace
 
 import pytest
@@ -7,9 +8,10 @@ import torch
 from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
+from tests.streams import tiny_stream
 from ucb.engine import DivergedError, Observer
 from ucb.engine.evaluate import rows_at_once
-from ucb.engine.graphs import CapturedSteps, changed, marks_of
+from ucb.engine.graphs import CapturedSteps, bytes_when_ready, changed, marks_of
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.methods import known_methods
 from ucb.stream import TensorExamples
@@ -99,6 +101,11 @@ def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatc
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(again)[name]), name
     assert all(len(set(steps.takings)) == 2 for steps in made), "whole batches and the last one are both taken again"
+
+
+def test_memory_is_counted_of_inputs_as_the_net_gets_them():
+    task = dataclasses.replace(tiny_stream().tasks[0], prepare=lambda x: x.double().repeat(1, 3))
+    assert bytes_when_ready(task, task.train) == len(task.train) * 8 * 3 * 8
 
 
 @pytest.mark.gpu

@@ -156,12 +156,18 @@ def ready_inputs(
     examples = task.train if examples is None else examples
     if not examples.is_fixed:
         return "its examples are read when they are needed"
-    size = len(examples) * examples.numbers_each * torch.float32.itemsize
+    size = bytes_when_ready(task, examples)
     if device.type == "cuda" and size > SHARE * torch.cuda.mem_get_info(device)[0]:
         return f"a task's inputs take {size / 2**30:.1f} GiB, too much of this GPU's memory"
     ready = [(task.prepare(x), y + offset) for x, y in examples.in_order(4096, device)]
     x, y = (torch.cat(parts) for parts in zip(*ready, strict=True))
     return x, y
+
+
+def bytes_when_ready(task: Task, examples: Examples) -> int:
+    """Return the memory of examples that are ready for the net: a task may prepare them in any way."""
+    first, _ = next(examples.batches(torch.arange(1), 1, torch.device("cpu")))
+    return len(examples) * task.prepare(first).nbytes
 
 
 def marks_of(method: Method) -> dict[str, Any]:

@@ -153,7 +153,7 @@ class Run:
 
     def _learn_next_task(self, *, judging: bool = False) -> None:
         self._clock = time.monotonic()
-        # On a GPU it has a stream of its own: runs side by side do not wait for each other.
+        # On a GPU it has a stream of its own: what is no step does not wait for other runs' work.
         with self._on_stream(), multiplying_in(self.training.precision, self.device), holding_the_floor(self.team):
             if not self.at.at_start:
                 self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
