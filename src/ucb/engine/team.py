@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 PIECE = 200
 """Steps that are sent at a time: in between a run looks at its losses, is saved or stopped."""
 
-
 PATIENCE = 0.5
 """Seconds that a run waits for others with something put off."""
 
