@@ -13,6 +13,7 @@ import dataclasses
 import json
 import statistics
 import time
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
@@ -20,6 +21,7 @@ from typing import Any, get_args
 import torch
 
 from ucb.engine import Epoch, Job, Observer, Run, Schedule, Training
+from ucb.engine.evaluate import Judgement
 from ucb.engine.precision import Precision
 from ucb.engine.recipes import recipe_for
 from ucb.engine.report import device_name, versions
@@ -88,44 +90,80 @@ def precisions(device: str, epochs: int, tasks: int | None) -> dict[str, Any]:
     return found
 
 
-class Watch(Observer):
-    """Notes what each task's training takes, and the memory that is held after it."""
+class Memory(Observer):
+    """Notes after every epoch the most memory that was in use in it, and all that is held."""
 
     def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self.memory: list[int] = []
-
-    def task_began(self, task: int, name: str) -> None:
-        """Start a new sum."""
-        self.seconds.append(0.0)
+        self.in_use: list[int] = []
+        self.held: list[int] = []
 
     def epoch_ended(self, epoch: Epoch) -> None:
-        """Add an epoch; judging comes after it."""
-        self.seconds[-1] += epoch.seconds
+        """Note both."""
         if torch.cuda.is_available():
-            torch.cuda.synchronize()
-            self.memory.append(torch.cuda.max_memory_allocated())
+            self.in_use.append(torch.cuda.max_memory_allocated())
+            self.held.append(torch.cuda.memory_reserved())
             torch.cuda.reset_peak_memory_stats()
 
 
-def many_tasks(count: int, device: str, epochs: int) -> dict[str, Any]:
-    """Learn many permuted tasks with UCB; evaluation, which must grow, is kept small."""
-    stream = benchmark("mnist-permuted", 0, tasks=count)
-    few = TensorExamples(torch.zeros(8, 1, 28, 28, dtype=torch.uint8), torch.arange(8))
-    tasks = tuple(dataclasses.replace(task, test=few) for task in stream.tasks)
-    stream, where = dataclasses.replace(stream, tasks=tasks), torch.device(device)
-    torch.manual_seed(0)
-    kind = known_methods()["ucb"]
-    method = kind(mlp((1, 28, 28), stream.head_sizes).to(where), kind.settings_type(), generator_for(device=where))
-    watch = Watch()
-    Run(stream, method, Training(Schedule(epochs=epochs), eval_samples=1), seed=0, device=where, observer=watch).learn()
-    head = 2 * 4 * 10 * 1201  # bytes of mu and rho of one head
-    early, late = statistics.median(watch.seconds[1:21]), statistics.median(watch.seconds[-20:])
-    grown = (watch.memory[-1] - watch.memory[1]) / watch.memory[1] if watch.memory else 0.0
-    print(
-        f"{count} tasks: {early:.3f} s a task early, {late:.3f} s late ({late / early:.3f}); peak memory {grown:+.1%}"
-    )
-    return {"seconds": watch.seconds, "peak memory": watch.memory, "bytes a head": head, "late / early": late / early}
+class LongRun(Run):
+    """UCB on many permuted tasks. It knows what each takes but for evaluation, which must grow, and is kept small."""
+
+    def __init__(self, tasks: int, device: torch.device, epochs: int) -> None:
+        stream = benchmark("mnist-permuted", 0, tasks=tasks)
+        few = TensorExamples(torch.zeros(8, 1, 28, 28, dtype=torch.uint8), torch.arange(8))
+        stream = dataclasses.replace(stream, tasks=tuple(dataclasses.replace(t, test=few) for t in stream.tasks))
+        torch.manual_seed(0)
+        kind = known_methods()["ucb"]
+        net = mlp((1, 28, 28), stream.head_sizes).to(device)
+        method = kind(net, kind.settings_type(), generator_for(device=device))
+        training = Training(Schedule(epochs=epochs), eval_samples=1)
+        self.memory, self.judging = Memory(), Counter[int]()
+        super().__init__(stream, method, training, seed=0, device=device, observer=self.memory)
+
+    def _judge(self, index: int, after: int | None = None) -> Judgement:
+        start = time.perf_counter()
+        judgement = super()._judge(index, after)
+        self.judging[self.at.task if after is None else after] += time.perf_counter() - start
+        return judgement
+
+    @property
+    def seconds(self) -> list[float]:
+        """What each task has taken."""
+        return [took - self.judging[task] for task, took in enumerate(self.at.task_seconds)]
+
+
+def many_tasks(tasks: int, device: torch.device, epochs: int, turns: int, repeats: int) -> dict[str, Any]:
+    """Learn many tasks; then let a young run and an old one take turns: whatever slows the machine slows both."""
+    whole = LongRun(tasks, device, epochs)
+    whole.learn()
+    in_use, held = whole.memory.in_use, whole.memory.held
+    print(f"{tasks} tasks: {statistics.median(whole.seconds[1:]):.3f} s each", flush=True)
+    if in_use:
+        second = 2 * epochs - 1  # the first task has no rates yet
+        print(
+            f"memory in use {in_use[-1] / in_use[second] - 1:+.1%}, held {held[-1] / held[second] - 1:+.1%}", flush=True
+        )
+    compared = []
+    for _ in range(repeats):
+        young, old = LongRun(tasks, device, epochs), LongRun(tasks, device, epochs)
+        young.learn_task()
+        while old.at.task < tasks - turns:
+            old.learn_task()
+        for _ in range(turns):
+            young.learn_task()
+            old.learn_task()
+        early, late = young.seconds[1:], old.seconds[-turns:]
+        ratio = statistics.median(b / a for a, b in zip(early, late, strict=True))
+        compared.append({"early": early, "late": late, "late / early": ratio})
+        print(f"in turns: {statistics.median(early):.3f} s early, {statistics.median(late):.3f} s late, {ratio:.3f}")
+    rates = 4 * 10 * 1201
+    return {
+        "seconds": whole.seconds,
+        "in use": in_use,
+        "held": held,
+        "bytes of a head's rates": rates,
+        "in turns": compared,
+    }
 
 
 def main() -> None:
@@ -136,7 +174,9 @@ def main() -> None:
     parser.add_argument("--split-tasks", type=int, help="only so many tasks of 5-Split MNIST")
     parser.add_argument("--tasks", type=int, default=100)
     parser.add_argument("--task-epochs", type=int, default=3)
-    parser.add_argument("--streams", type=int, default=2, help="how often the many tasks are learnt: times scatter")
+    parser.add_argument(
+        "--turns", type=int, default=20, help="tasks of a young run that are compared with an old one's"
+    )
     parser.add_argument("--kinds", nargs="+", default=list(KINDS))
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="what is measured; the rest is kept")
     parser.add_argument("-o", "--out", type=Path)
@@ -151,7 +191,7 @@ def main() -> None:
     if "precision" in args.parts:
         found["precision"] = precisions(args.device, args.epochs, args.split_tasks)
     if "tasks" in args.parts:
-        found["many tasks"] = [many_tasks(args.tasks, args.device, args.task_epochs) for _ in range(args.streams)]
+        found["many tasks"] = many_tasks(args.tasks, where, args.task_epochs, args.turns, args.repeats)
     if args.out:
         args.out.parent.mkdir(parents=True, exist_ok=True)
         args.out.write_text(json.dumps(found, indent=1) + "\n")

@@ -75,19 +75,21 @@ def precision_part(precisions: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def tasks_part(streams: list[dict[str, Any]]) -> str:
+def tasks_part(found: dict[str, Any]) -> str:
     """Return the sentences about many tasks."""
-    times = "; ".join(
-        f"{median(stream['seconds'][1:21]):.3f} s early and {median(stream['seconds'][-20:]):.3f} s late"
-        for stream in streams
-    )
-    memory = streams[0]["peak memory"]
-    heads = (len(streams[0]["seconds"]) - 1) * streams[0]["bytes a head"]
+    tasks, compared = len(found["seconds"]), found["in turns"]
+    turns, ratios = len(compared[0]["early"]), ", ".join(f"{each['late / early']:.3f}" for each in compared)
+    early, late = (median(second for each in compared for second in each[when]) for when in ("early", "late"))
+    second = 2 * len(found["held"]) // tasks - 1
+    (used, used_then), (held, held_then) = ((found[which][second], found[which][-1]) for which in ("in use", "held"))
+    rates = (tasks - 2) * found["bytes of a head's rates"]
     return (
-        f"{len(streams[0]['seconds'])} permuted tasks, {len(streams)} streams: training takes {times} (medians of "
-        f"tasks 2 to 21 and of the last twenty). Peak memory is {memory[1] / 1e6:.0f} MB in the first task and "
-        f"{memory[-1] / 1e6:.0f} MB in the last; the heads that were added take {heads / 1e6:.1f} MB, and as much "
-        "again in the copy of the best weights."
+        f"{tasks} permuted tasks, 3 epochs each, evaluation apart. A young run, at tasks 2 to {turns + 1}, and an old "
+        f"one, at the last {turns}, take turns: a task takes {early:.3f} s and {late:.3f} s (medians); pair by pair, "
+        f"old to young is {ratios} (medians of {len(compared)} repeats). From task 2 to the last, memory in use rises "
+        f"from {used / 1e6:.0f} to {used_then / 1e6:.0f} MB, and all that PyTorch holds from {held / 1e6:.0f} to "
+        f"{held_then / 1e6:.0f} MB; the rates of the heads learnt are {rates / 1e6:.1f} MB, and as much again in the "
+        "copy of the best weights."
     )
 
 

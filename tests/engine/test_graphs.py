@@ -87,9 +87,9 @@ class Replayed(CapturedSteps):
 def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatch):
     made = []
 
-    def replayed(method, task, offset, batch_size, device, graphs):
+    def replayed(method, task, offset, batch_size, device, memory):
         x, y = next(task.train.batches(torch.arange(len(task.train)), len(task.train), device))
-        made.append(Replayed(method, task.prepare(x), y + offset, batch_size))
+        made.append(Replayed(method, task.prepare(x), y + offset, batch_size, memory))
         return made[-1], None
 
     whole = small_run("ucb", epochs=3)
@@ -101,6 +101,25 @@ def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatc
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(again)[name]), name
     assert all(len(set(steps.takings)) == 2 for steps in made), "whole batches and the last one are both taken again"
+
+
+def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch):
+    """To look at the losses holds up a GPU: where a checkpoint was due that nobody wanted, every step did so."""
+    looks = []
+
+    class Watched(Replayed):
+        def new_losses(self):
+            looks.append(self.batch)
+            return super().new_losses()
+
+    def watched(method, task, offset, batch_size, device, memory):
+        x, y = next(task.train.batches(torch.arange(len(task.train)), len(task.train), device))
+        return Watched(method, task.prepare(x), y + offset, batch_size, memory), None
+
+    monkeypatch.setattr("ucb.engine.run.steps_for", watched)
+    run = small_run("ord-ft", epochs=1, checkpoint_every=1)
+    run.learn()
+    assert run.at.steps > len(looks) == len(run.stream), "one look an epoch"
 
 
 def test_memory_is_counted_of_inputs_as_the_net_gets_them():
@@ -121,6 +140,22 @@ def test_a_captured_run_gives_the_same_figures(name):
         torch.testing.assert_close(captured, eager, msg=lambda m, n=name_of: f"{n}: {m}")
     assert ears[0].sentences == []
     assert len(ears[1].sentences) == (name in BY_HAND)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("together", [False, True])
+def test_graphs_of_one_task_leave_their_memory_to_the_next(together):
+    runs, held = [small_run("ucb", device="cuda", seed=seed, epochs=4) for seed in range(1 + together)], []
+
+    class Scales(Observer):
+        def epoch_ended(self, epoch):
+            if epoch.epoch == 3:
+                held.append(torch.cuda.memory_reserved())
+
+    runs[0].observer = Scales()
+    each_side_by_side(runs, lambda run: run.learn())
+    assert len(held) == 3
+    assert held[2] == held[1]
 
 
 @pytest.mark.gpu
@@ -183,8 +218,8 @@ def test_runs_that_would_come_out_differently_are_told():
     assert "dropout" in obstacle_beside_others(run)
 
 
-def test_inside_a_task_a_gpu_saves_by_the_clock_and_a_cpu_by_its_steps(monkeypatch):
-    run, now = small_run("ord-ft", checkpoint_every=4), [100.0]
+def test_inside_a_task_a_gpu_saves_by_the_clock_and_a_cpu_by_its_steps(monkeypatch, tmp_path):
+    run, now = small_run("ord-ft", tmp_path, checkpoint_every=4), [100.0]
     monkeypatch.setattr("ucb.engine.run.time.monotonic", lambda: now[0])
     run._saved = 100.0
     run.at.steps = 8

@@ -36,6 +36,16 @@ def test_every_step_moves_a_mean_by_its_present_sigma():
             assert not torch.equal(sigma, gaussian.sigma)  # so the next step's rate is another
 
 
+def test_weights_that_rest_cost_nothing():
+    """With a head for each task the others rest, and a step must not become slower with every one of them."""
+    net, x, y = one_layer()
+    resting = to_bayesian(nn.Linear(3, 2))
+    optimizer = UCB([*param_groups(net), *param_groups(resting, "resting.")], continuous=True)
+    step(net, optimizer, x, y)
+    assert all("scale" in optimizer.state[g.mu] for _, g in gaussians(net))
+    assert all("scale" not in optimizer.state.get(g.mu, {}) for _, g in gaussians(resting))
+
+
 def test_the_control_follows_the_layers_mean():
     net, x, y = one_layer()
     optimizer = UniformLR(param_groups(net), 0.5, scale=RateScale(gain=2.0, cap=None), continuous=True)

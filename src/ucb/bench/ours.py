@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from ucb.bayes import ELBO, Estimator, Prior, ScaleMixture, to_bayesian
 from ucb.bench.sizes import RATE, MLPSizes, Sizes
 from ucb.bench.timing import Work
+from ucb.engine.graph_memory import GraphMemory
 from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.methods import TaskInfo, known_methods
 from ucb.nets import mlp
@@ -64,7 +65,7 @@ class EngineStep:
         kind = known_methods()[method]
         self.method = kind(net, kind.settings_type(), generator_for("bench", device=device))
         self.method.begin_task(TaskInfo(0, size, 0, range(sizes.classes), sizes.batches))
-        self.steps, self.obstacle = steps_for(self.method, task, 0, sizes.batch, device, graphs=True)
+        self.steps, self.obstacle = steps_for(self.method, task, 0, sizes.batch, device, GraphMemory())
         self.order = torch.randperm(size)
         self.batches, self.batch = sizes.batches, 0
 

@@ -8,14 +8,13 @@ or the task. A method keeps all it remembers in its state, so the state tells wh
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from functools import cached_property
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ucb.bayes.kernels import batches
+from ucb.engine.graph_memory import GraphMemory, Recorded
 from ucb.engine.steps import LOOK_EVERY, EagerSteps, Steps
 from ucb.methods import Method
 from ucb.stream.examples import Examples
@@ -28,13 +27,6 @@ SHARE = 0.25
 """The part of the GPU's free memory that a task's inputs may take."""
 
 
-class Recorded(Protocol):
-    """A step that can be taken again: a CUDA graph."""
-
-    def replay(self) -> None:
-        """Take it."""
-
-
 class CapturedSteps(Steps):
     """Learns a task whose inputs lie on the GPU, ready for the net; only the order comes from outside, once an epoch.
 
@@ -42,8 +34,8 @@ class CapturedSteps(Steps):
     steps was tried: a GPU takes as long to begin each of its kernels, and making it costs more than it saves.)
     """
 
-    def __init__(self, method: Method, x: Tensor, y: Tensor, batch_size: int) -> None:
-        self.method, self.x, self.y, self.batch_size = method, x, y, batch_size
+    def __init__(self, method: Method, x: Tensor, y: Tensor, batch_size: int, memory: GraphMemory) -> None:
+        self.method, self.x, self.y, self.batch_size, self.memory = method, x, y, batch_size, memory
         self.order = torch.zeros_like(y)
         self.turn = torch.zeros(1, dtype=torch.int64, device=y.device)
         self.losses = torch.zeros(-(-len(y) // batch_size), device=y.device)
@@ -76,10 +68,11 @@ class CapturedSteps(Steps):
         self.batch += 1
 
     def _warm_up(self, rows: int) -> None:
-        before = marks_of(self.method)
-        self._step(rows)
         self.warm[rows] += 1
-        if self.warm[rows] == WARM_UP:
+        is_last = self.warm[rows] == WARM_UP
+        before = marks_of(self.method) if is_last else {}
+        self._step(rows)
+        if is_last:
             self.obstacle = changed(before, self.method)
             self.is_warm = True
 
@@ -111,39 +104,22 @@ class CapturedSteps(Steps):
                 self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
             else:  # this size needs something that can be made before only
                 self.is_warm = False
-                vars(self).pop("pool", None)
 
     def _recorded(self, rows: int) -> Recorded:
-        return self._record(lambda: self._step(rows))
-
-    def _record(self, work: Callable[[], None]) -> Recorded:
-        graph = torch.cuda.CUDAGraph()
-        for generator in self.generators:
-            graph.register_generator_state(generator)
-        graph.capture_begin(pool=self.pool, capture_error_mode="thread_local")
-        try:
-            work()
-        finally:
-            graph.capture_end()
-        return graph
-
-    @cached_property
-    def pool(self) -> Any:
-        """The memory that all graphs share."""
-        return torch.cuda.graph_pool_handle()
+        return self.memory.record(lambda: self._step(rows), self.generators)
 
 
 def steps_for(
-    method: Method, task: Task, offset: int, batch_size: int, device: torch.device, graphs: bool
+    method: Method, task: Task, offset: int, batch_size: int, device: torch.device, memory: GraphMemory | None
 ) -> tuple[Steps, str | None]:
-    """Return the steps that learn a task, and why they are not captured, if so and somebody wanted it."""
+    """Return the steps that learn a task, and why they are not captured, if there is memory for graphs."""
     eager = EagerSteps(method, task, offset, batch_size, device)
-    if device.type != "cuda" or not graphs:
+    if device.type != "cuda" or memory is None:
         return eager, None
     ready = ready_inputs(task, offset, device)
     if isinstance(ready, str):
         return eager, ready
-    return CapturedSteps(method, *ready, batch_size), None
+    return CapturedSteps(method, *ready, batch_size, memory), None
 
 
 def ready_inputs(

@@ -21,6 +21,7 @@ from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
+from ucb.engine.graph_memory import GraphMemory
 from ucb.engine.graphs import steps_for
 from ucb.engine.plateau import Plateau
 from ucb.engine.precision import multiplying_in
@@ -80,6 +81,7 @@ class Run:
         self._said: set[str] = set()
         self._put_off: list[Callable[[], None]] = []
         self.own_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.graphs = GraphMemory() if training.graphs else None
         self.team: Team | None = None
         """Those with whom it takes its steps."""
 
@@ -275,8 +277,8 @@ class Run:
         return TeamSteps(self.team, self, task, self._offset, lambda: self._own_steps(task))
 
     def _own_steps(self, task: Task) -> Steps:
-        training = self.training
-        steps, obstacle = steps_for(self.method, task, self._offset, training.batch_size, self.device, training.graphs)
+        size = self.training.batch_size
+        steps, obstacle = steps_for(self.method, task, self._offset, size, self.device, self.graphs)
         self._say_eager(obstacle)
         return steps
 
@@ -318,6 +320,8 @@ class Run:
     def _save_is_due(self) -> bool:
         """Say whether it is time for a checkpoint; a GPU takes a thousand steps faster than one is written."""
         every = self.training.checkpoint_every
+        if self.folder is None:
+            return False
         if self.device.type != "cuda":
             return self.at.steps % every == 0
         return self.at.steps - self._saved_at >= every and time.monotonic() - self._saved >= LEAST_SECONDS

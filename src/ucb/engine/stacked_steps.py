@@ -11,7 +11,8 @@ from torch import Tensor
 from ucb.bayes.kernels import batches
 from ucb.bayes.kernels.seeds import move_on, seeds_ahead
 from ucb.engine.evaluate import BYTES
-from ucb.engine.graphs import CapturedSteps, Recorded
+from ucb.engine.graph_memory import GraphMemory, Recorded
+from ucb.engine.graphs import CapturedSteps
 from ucb.engine.stack import Stack
 
 Labelled = tuple[Tensor, Tensor]
@@ -35,12 +36,13 @@ class StackedSteps(CapturedSteps):
         stack: Stack,
         inputs: Sequence[Labelled],
         batch_size: int,
+        memory: GraphMemory,
         held_out: Sequence[Labelled] = (),
         is_warm: bool = False,
     ) -> None:
         x, y = (torch.cat(parts) for parts in zip(*inputs, strict=True))
         self.stack, self.runs, self.size, self.each = stack, len(inputs), len(inputs[0][1]), batch_size
-        super().__init__(stack.one, x, y, self.runs * batch_size)
+        super().__init__(stack.one, x, y, self.runs * batch_size, memory)
         self.losses = torch.zeros(len(self.losses), self.runs, device=y.device)
         self.draws, self.first = stack.one.seeds_per_step, 0
         self.seeds = torch.zeros(len(self.losses), self.draws, self.runs, dtype=torch.int64, device=y.device)
@@ -79,7 +81,7 @@ class StackedSteps(CapturedSteps):
         """Find the held-out losses of all runs, once the steps are warm as a graph."""
         if self.held_out and self.is_warm and self.judging is None:
             try:
-                self.judging = self._record(self._judge)
+                self.judging = self.memory.record(self._judge)
             except RuntimeError:
                 self.judging = _Again(self._judge)
         if self.judging is not None:

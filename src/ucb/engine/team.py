@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor
 
+from ucb.engine.graph_memory import GraphMemory
 from ucb.engine.graphs import ready_inputs
 from ucb.engine.stack import Stack
 from ucb.engine.stacked_steps import Labelled, StackedSteps
@@ -88,6 +89,7 @@ class Team:
         self.epochs: dict[Run, Epoch] = {}
         self.steps: StackedSteps | None = None
         self.steps_are_of: tuple[object, ...] = ()
+        self.graphs = GraphMemory()
         self.is_warm = False
         """Whether all that a step needs has been made."""
         self.obstacle: str | None = None
@@ -178,7 +180,7 @@ class Team:
             held_out = judged if _fit(judged) else []
             stack = Stack([call.run.method for call in calls], inputs[0][0][:2])
             batch_size = calls[0].run.training.batch_size
-            self.steps = StackedSteps(stack, inputs, batch_size, held_out, self.is_warm)
+            self.steps = StackedSteps(stack, inputs, batch_size, self.graphs, held_out, self.is_warm)
         return self.steps
 
     def _send_piece(self, epoch: Epoch) -> None:

@@ -92,13 +92,13 @@ class BayesianMethod(Method):
         """Give the optimiser the heads of all tasks so far."""
         super().resume_task(task)
         self.objective = dataclasses.replace(self.objective, size=task.size, likelihood=self.nll)
-        known = {group["name"] for group in self.optimizer.param_groups}
-        for index in range(task.head + 1):
-            for group in param_groups(self.net.heads[index], f"heads.{index}."):
-                if group["name"] not in known:
-                    self.net.heads[index].requires_grad_(True)
+        known = {".".join(group["name"].split(".")[:2]) for group in self.optimizer.param_groups}
+        for index, head in enumerate(self.net.heads[: task.head + 1]):
+            if f"heads.{index}" not in known:
+                head.requires_grad_(True)
+                for group in param_groups(head, f"heads.{index}."):
                     self.optimizer.add_param_group(group)
-            self.net.heads[index].requires_grad_(self.head_learns(index, task))
+            head.requires_grad_(self.head_learns(index, task))
         for module in self.net.modules():
             if isinstance(module, TaskBatchNorm2d):
                 for index, own in enumerate(module.of_task):

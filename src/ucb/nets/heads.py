@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -33,9 +34,10 @@ class HeadedNet(nn.Module):
     @current.setter
     def current(self, head: int | None) -> None:
         if head == getattr(self, "_current", ...):
-            return  # a walk over all modules takes its time
+            return
         self._current = head
-        for module in self.modules():
+        rest = (part for part in self.children() if part is not self.heads)  # of heads there may be hundreds
+        for module in itertools.chain.from_iterable(part.modules() for part in rest):
             if isinstance(module, TaskBatchNorm2d):
                 module.current = head or 0
 

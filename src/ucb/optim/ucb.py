@@ -60,9 +60,9 @@ class UCB(PerWeightOptimizer):
         super().__init__(groups, {"lr": lr, "momentum": momentum, "rho_rate": rho_rate})
 
     def prepare(self) -> None:
-        """Let the rates follow sigma, if they do so all the time."""
+        """Let the rates follow sigma, if they do so all the time: those of the weights that move now."""
         if self.continuous:
-            self.rescale()
+            self.rescale([group for group in self.gaussian_groups() if _moves(group)])
 
     def update(self, group: Group) -> None:
         """Move mu and rho of a Gaussian group, or ordinary parameters, against their gradients."""
@@ -81,8 +81,7 @@ class UCB(PerWeightOptimizer):
 
     def can_shorten(self) -> bool:
         """Whether one kernel moves each weight tensor that has a gradient, by that alone."""
-        moving = [group for group in self.param_groups if any(p.grad is not None for p in group["params"])]
-        return all(self._is_fused(group) and group["momentum"] == 0 for group in moving)
+        return all(self._is_fused(g) and g["momentum"] == 0 for g in self.param_groups if _moves(g))
 
     def _update_both(self, group: Group) -> None:
         """Move mu and rho in one pass, on a GPU."""
@@ -109,13 +108,12 @@ class UCB(PerWeightOptimizer):
 
         Velocities of the finished task are dropped. Groups that are added later, a new head, start at the base rate.
         """
-        self.rescale()
+        self.rescale(self.gaussian_groups())
         for state in self.state.values():
             state.pop("velocity", None)
 
-    def rescale(self) -> None:
-        """Set every rate from the present uncertainty."""
-        groups = self.gaussian_groups()
+    def rescale(self, groups: list[Group]) -> None:
+        """Set the rates of some weights from their present uncertainty."""
         for group, scale in zip(groups, [self.scales_for(group) for group in groups], strict=True):
             for parameter, part in zip(group["params"], ("mu", "rho"), strict=True):
                 if self.on in (part, "both"):
@@ -134,3 +132,8 @@ class UCB(PerWeightOptimizer):
             state["scale"].mul_(scale)
         else:
             state["scale"].copy_(scale)
+
+
+def _moves(group: Group) -> bool:
+    """Say whether the next step moves any of a group's weights."""
+    return any(parameter.grad is not None for parameter in group["params"])

@@ -1,0 +1,46 @@
+"""CUDA graphs of one run, or of one team, and the memory that they compute in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import torch
+
+
+class Recorded(Protocol):
+    """Work that can be done again: a CUDA graph."""
+
+    def replay(self) -> None:
+        """Do it."""
+
+
+class GraphMemory:
+    """The memory that one task's graphs leave to the next task's.
+
+    PyTorch has no use for such memory once no graph lies in it, and does not give it back either: with new memory for
+    every task a process would grow. So the latest graph is held until the next one has been recorded.
+    """
+
+    def __init__(self) -> None:
+        self._pool: Any = None
+        self._latest: Recorded | None = None
+
+    def record(self, work: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Recorded:
+        """Return some work as a graph. ``generators`` are what draws in it: they move on each time it is done."""
+        if self._pool is None:
+            self._pool = torch.cuda.graph_pool_handle()
+        graph = torch.cuda.CUDAGraph()
+        for generator in generators:
+            graph.register_generator_state(generator)
+        try:
+            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                work()
+            finally:
+                graph.capture_end()
+        except Exception:
+            self._pool = self._latest = None  # who knows what lies there now
+            raise
+        self._latest = graph
+        return graph
