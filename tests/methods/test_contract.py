@@ -11,6 +11,7 @@ from tests.methods.data import Given
 from tests.streams import tiny_stream
 from ucb.engine import DivergedError, Observer
 from ucb.methods import Asked, TaskHiddenError, TaskInfo, known_methods
+from ucb.methods.bayesian import BayesianMethod
 from ucb.stream import Examples, Scenario, Stream, Task
 
 METHODS = list(known_methods())
@@ -192,6 +193,17 @@ def test_the_rate_drops_in_every_task_and_no_parameter_leaves(name):
         active = [*run.method.net.trunk.parameters(), *run.method.net.heads[task].parameters()]
         assert all(id(p) in optimised for p in active)
         run.method.end_task(Given(x, y))
+
+
+@pytest.mark.parametrize("name", [n for n, kind in known_methods().items() if issubclass(kind, BayesianMethod)])
+def test_the_optimiser_does_not_grow_with_heads_that_rest(name):
+    """Else every task would take a little longer to copy, to check and to end than the one before."""
+    run, sizes = small_run(name, stream=tiny_stream(tasks=4)), []
+    for _ in range(4):
+        run.learn_task()
+        optimizer = run.method.optimizer.state_dict()
+        sizes.append((len(optimizer["param_groups"]), sum(map(len, optimizer["state"].values()))))
+    assert sizes[3] == sizes[1] or run.method.is_joint, sizes
 
 
 @pytest.mark.parametrize("name", PLAIN)

@@ -113,6 +113,29 @@ def test_a_new_head_starts_at_the_base_rate(net):
         torch.testing.assert_close(rate, torch.full_like(rate, 0.25))
 
 
+def test_weights_that_leave_are_forgotten_and_the_others_are_not(net):
+    head = to_bayesian(nn.Linear(2, 2))
+    optimizer = UCB([*param_groups(net, "trunk."), *param_groups(head, "heads.1.")], momentum=0.9)
+    for parameter in [*net.parameters(), *head.parameters()]:
+        parameter.grad = torch.ones_like(parameter)
+    optimizer.step()
+    optimizer.consolidate()
+    known = {name: {k: v.clone() for k, v in optimizer.state[p].items()} for name, p in net.named_parameters()}
+    whole = optimizer.state_dict()
+    optimizer.remove_param_groups("heads.1.")
+    assert {group["name"].split(".")[0] for group in optimizer.param_groups} == {"trunk"}
+    assert not any(p in known for p in head.parameters() for known in (optimizer.state, optimizer.gaussians))
+    assert all(p.grad is None for p in head.parameters())
+    assert all(p.grad is not None for p in net.parameters())
+    fresh = UCB(param_groups(net, "trunk."), momentum=0.9)
+    fresh.load_state_dict(whole)  # as files of earlier versions hold it
+    assert len(fresh.state) == len(optimizer.state)
+    for name, parameter in net.named_parameters():
+        for which, value in known[name].items():
+            assert torch.equal(fresh.state[parameter][which], value)
+            assert torch.equal(optimizer.state[parameter][which], value)
+
+
 def test_a_plateau_lowers_every_rate_and_keeps_every_parameter(net):
     """Also after a task's end: the scales stay, the base rate drops, nothing leaves the optimiser."""
     optimizer = UCB(param_groups(net), 0.25, rho_lr=0.1)

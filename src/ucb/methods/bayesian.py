@@ -60,7 +60,7 @@ class BayesianSettings(Settings):
 
 
 class BayesianMethod(Method):
-    """Learns a Bayesian twin. With several heads, each joins the optimiser when its task begins and rests after it."""
+    """Learns a Bayesian twin. With several heads, each joins the optimiser for the time of its task."""
 
     settings_type = BayesianSettings
     settings: BayesianSettings
@@ -89,16 +89,19 @@ class BayesianMethod(Method):
             group["lr"] = self.settings.lr
 
     def resume_task(self, task: TaskInfo) -> None:
-        """Give the optimiser the heads of all tasks so far."""
+        """Give the optimiser the heads that learn; one that rests leaves it, or every task would be a little slower."""
         super().resume_task(task)
         self.objective = dataclasses.replace(self.objective, size=task.size, likelihood=self.nll)
-        known = {".".join(group["name"].split(".")[:2]) for group in self.optimizer.param_groups}
-        for index, head in enumerate(self.net.heads[: task.head + 1]):
-            if f"heads.{index}" not in known:
-                head.requires_grad_(True)
-                for group in param_groups(head, f"heads.{index}."):
-                    self.optimizer.add_param_group(group)
-            head.requires_grad_(self.head_learns(index, task))
+        names = (group["name"] for group in self.optimizer.param_groups)
+        present = {int(name.split(".")[1]) for name in names if name.startswith("heads.")}
+        learning = {index for index in range(task.head + 1) if self.head_learns(index, task)}
+        for index in present - learning:
+            self.net.heads[index].requires_grad_(False)
+            self.optimizer.remove_param_groups(f"heads.{index}.")
+        for index in sorted(learning - present):
+            self.net.heads[index].requires_grad_(True)
+            for group in param_groups(self.net.heads[index], f"heads.{index}."):
+                self.optimizer.add_param_group(group)
         for module in self.net.modules():
             if isinstance(module, TaskBatchNorm2d):
                 for index, own in enumerate(module.of_task):

@@ -44,6 +44,15 @@ class PerWeightOptimizer(Optimizer):
         # An object has no place in a group, which is part of the state.
         super().add_param_group({key: value for key, value in param_group.items() if key != "gaussian"})
 
+    def remove_param_groups(self, prefix: str) -> None:
+        """Let the weights go whose groups' names begin so, with their gradients and all that is remembered of them."""
+        gone = [group for group in self.param_groups if group["name"].startswith(prefix)]
+        for parameter in (p for group in gone for p in group["params"]):
+            parameter.grad = None  # else it would count in the length of later gradients
+            for known in (self.state, self.gaussians, self.frozen):
+                known.pop(parameter, None)
+        self.param_groups[:] = [group for group in self.param_groups if not group["name"].startswith(prefix)]
+
     def kept(self, parameter: nn.Parameter) -> Tensor | None:
         """Return the mask of the weights that are not pruned, if any are."""
         gaussian = self.gaussians.get(parameter)
@@ -54,8 +63,15 @@ class PerWeightOptimizer(Optimizer):
         return [group for group in self.param_groups if group["is_gaussian"]]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a copy of a state: steps change tensors in their place, and the one who gave it may go on."""
-        super().load_state_dict(copy.deepcopy(state_dict))
+        """Load a copy of a state: steps change tensors in their place, and the one who gave it may go on.
+
+        It may hold more weights than this optimiser: heads did not leave it in earlier versions.
+        """
+        names = {group["name"] for group in self.param_groups}
+        groups = [group for group in state_dict["param_groups"] if group["name"] in names]
+        wanted = {place for group in groups for place in group["params"]}
+        state = {place: kept for place, kept in state_dict["state"].items() if place in wanted}
+        super().load_state_dict(copy.deepcopy({"state": state, "param_groups": groups}))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()
