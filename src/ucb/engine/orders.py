@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, TypeVar
 
 import ucb
 from ucb.engine import checkpoint
+from ucb.engine.errors import InterruptedRunError
 from ucb.engine.events import Observer
 from ucb.engine.job import Job
 from ucb.engine.json_files import read_object
 from ucb.engine.report import company_of, result_of
-from ucb.engine.run import InterruptedRunError, Run
+from ucb.engine.run import Run
 from ucb.engine.settings import kinds_of
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 

@@ -19,6 +19,7 @@ import torch
 
 from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
+from ucb.engine.errors import DivergedError, InterruptedRunError
 from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.graph_memory import GraphMemory
@@ -42,14 +43,6 @@ LEAST_SECONDS = 20.0
 """Between two checkpoints inside a task on a GPU."""
 
 
-class InterruptedRunError(RuntimeError):
-    """The run was asked to stop; its state is saved."""
-
-
-class DivergedError(RuntimeError):
-    """The loss became NaN or infinite, or grew beyond all reason."""
-
-
 class Run:
     """Learns a stream with a method, from the start or from a checkpoint in ``folder``."""
 
@@ -71,6 +64,7 @@ class Run:
         """What must be the same when a checkpoint is taken up again, as plain values by name."""
         self.stream, self.method, self.training = stream, method, training
         self.seed, self.device, self.folder = seed, device, folder
+        self.keeps_checkpoints = folder is not None
         self.observer = Observer() if observer is None else observer
         self.at = Progress()
         self.best: Copy | None = None
@@ -320,7 +314,7 @@ class Run:
     def _save_is_due(self) -> bool:
         """Say whether it is time for a checkpoint; a GPU takes a thousand steps faster than one is written."""
         every = self.training.checkpoint_every
-        if self.folder is None:
+        if not self.keeps_checkpoints:  # to get ready for one, too, holds up a GPU
             return False
         if self.device.type != "cuda":
             return self.at.steps % every == 0

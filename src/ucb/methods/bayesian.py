@@ -60,10 +60,12 @@ class BayesianSettings(Settings):
 
 
 class BayesianMethod(Method):
-    """Learns a Bayesian twin. With several heads, each joins the optimiser for the time of its task."""
+    """Learns a Bayesian twin. With several heads, each is in the optimiser for the time of its task."""
 
     settings_type = BayesianSettings
     settings: BayesianSettings
+    heads_return = False
+    """Whether a head may learn again after its task: it rests in the optimiser then, which remembers its rates."""
 
     def __init__(self, net: HeadedNet, settings: BayesianSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
@@ -89,19 +91,21 @@ class BayesianMethod(Method):
             group["lr"] = self.settings.lr
 
     def resume_task(self, task: TaskInfo) -> None:
-        """Give the optimiser the heads that learn; one that rests leaves it, or every task would be a little slower."""
+        """Give the optimiser the heads that learn; one that never returns leaves it, or each task would be slower."""
         super().resume_task(task)
         self.objective = dataclasses.replace(self.objective, size=task.size, likelihood=self.nll)
         names = (group["name"] for group in self.optimizer.param_groups)
         present = {int(name.split(".")[1]) for name in names if name.startswith("heads.")}
         learning = {index for index in range(task.head + 1) if self.head_learns(index, task)}
-        for index in present - learning:
-            self.net.heads[index].requires_grad_(False)
+        wanted = present | {*range(task.head + 1)} if self.heads_return else learning
+        for index in present - wanted:
             self.optimizer.remove_param_groups(f"heads.{index}.")
-        for index in sorted(learning - present):
+        for index in sorted(wanted - present):
             self.net.heads[index].requires_grad_(True)
             for group in param_groups(self.net.heads[index], f"heads.{index}."):
                 self.optimizer.add_param_group(group)
+        for index in present | wanted:
+            self.net.heads[index].requires_grad_(index in learning)
         for module in self.net.modules():
             if isinstance(module, TaskBatchNorm2d):
                 for index, own in enumerate(module.of_task):

@@ -51,6 +51,7 @@ class OngoingWay:
         settings = UCBNGSettings(**(DENSE if net == "mlp" else CONVOLUTIONAL))
         fresh = fresh_net(net, shape, [len(head) for head in self.heads], seed)
         self.method = UCBNGMethod(fresh, settings, generator_for("noise", seed, len(self.heads)))
+        self.method.heads_return = True
         self.size = 1
         """Examples that the last wave learnt from."""
 

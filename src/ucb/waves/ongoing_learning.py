@@ -114,7 +114,7 @@ def _run(way: OngoingWay, order: Order, train: Pair, held: Pair, head: int) -> N
         device=order.device,
         observer=observer,
     )
-    run.keeper = order.keeper
+    run.keeper, run.keeps_checkpoints = order.keeper, order.keeper is not None
     run.start(order.keeper.load() if order.keeper else None)
     run.learn_task()
 
