@@ -156,14 +156,7 @@ def many_tasks(tasks: int, device: torch.device, epochs: int, turns: int, repeat
         ratio = statistics.median(b / a for a, b in zip(early, late, strict=True))
         compared.append({"early": early, "late": late, "late / early": ratio})
         print(f"in turns: {statistics.median(early):.3f} s early, {statistics.median(late):.3f} s late, {ratio:.3f}")
-    rates = 4 * 10 * 1201
-    return {
-        "seconds": whole.seconds,
-        "in use": in_use,
-        "held": held,
-        "bytes of a head's rates": rates,
-        "in turns": compared,
-    }
+    return {"seconds": whole.seconds, "in use": in_use, "held": held, "in turns": compared}
 
 
 def main() -> None:

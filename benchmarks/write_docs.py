@@ -80,16 +80,13 @@ def tasks_part(found: dict[str, Any]) -> str:
     tasks, compared = len(found["seconds"]), found["in turns"]
     turns, ratios = len(compared[0]["early"]), ", ".join(f"{each['late / early']:.3f}" for each in compared)
     early, late = (median(second for each in compared for second in each[when]) for when in ("early", "late"))
-    second = 2 * len(found["held"]) // tasks - 1
-    (used, used_then), (held, held_then) = ((found[which][second], found[which][-1]) for which in ("in use", "held"))
-    rates = (tasks - 2) * found["bytes of a head's rates"]
+    epochs = len(found["held"]) // tasks
+    used, held = ([found[which][2 * epochs - 1] / 1e6, found[which][-1] / 1e6] for which in ("in use", "held"))
     return (
-        f"{tasks} permuted tasks, 3 epochs each, evaluation apart. A young run, at tasks 2 to {turns + 1}, and an old "
-        f"one, at the last {turns}, take turns: a task takes {early:.3f} s and {late:.3f} s (medians); pair by pair, "
-        f"old to young is {ratios} (medians of {len(compared)} repeats). From task 2 to the last, memory in use rises "
-        f"from {used / 1e6:.0f} to {used_then / 1e6:.0f} MB, and all that PyTorch holds from {held / 1e6:.0f} to "
-        f"{held_then / 1e6:.0f} MB; the rates of the heads learnt are {rates / 1e6:.1f} MB, and as much again in the "
-        "copy of the best weights."
+        f"{tasks} permuted tasks, {epochs} epochs each, evaluation apart. A young run, at tasks 2 to {turns + 1}, and "
+        f"an old one, at the last {turns}, take turns: a task takes {early:.3f} s and {late:.3f} s (medians); pair by "
+        f"pair, old to young is {ratios} (medians of {len(compared)} repeats). At the end of task 2 and of the last, "
+        f"{used[0]:.0f} and {used[1]:.0f} MB are in use, and PyTorch holds {held[0]:.0f} and {held[1]:.0f} MB."
     )
 
 
