@@ -11,7 +11,7 @@ from tests.engine.runs import figures, small_run, weights
 from tests.streams import tiny_stream
 from ucb.engine import DivergedError, Observer
 from ucb.engine.evaluate import rows_at_once
-from ucb.engine.graphs import CapturedSteps, bytes_when_ready, changed, marks_of
+from ucb.engine.graphs import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.methods import known_methods
 from ucb.stream import TensorExamples
@@ -84,17 +84,22 @@ class Replayed(CapturedSteps):
         return SimpleNamespace(replay=lambda: (self.takings.append(rows), self._step(rows)))
 
 
-def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatch):
+def replay(monkeypatch, kind=Replayed):
+    """Let runs on a CPU take such steps; return those that are made."""
     made = []
 
-    def replayed(method, task, offset, batch_size, device, memory):
-        x, y = next(task.train.batches(torch.arange(len(task.train)), len(task.train), device))
-        made.append(Replayed(method, task.prepare(x), y + offset, batch_size, memory))
+    def steps_for(method, task, offset, batch_size, device, memory):
+        made.append(kind(method, *ready_inputs(task, offset, device), batch_size, memory))
         return made[-1], None
 
+    monkeypatch.setattr("ucb.engine.run.steps_for", steps_for)
+    return made
+
+
+def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatch):
     whole = small_run("ucb", epochs=3)
     whole.learn()
-    monkeypatch.setattr("ucb.engine.run.steps_for", replayed)
+    made = replay(monkeypatch)
     again = small_run("ucb", epochs=3)
     again.learn()
     assert figures(whole) == figures(again)
@@ -112,11 +117,7 @@ def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch):
             looks.append(self.batch)
             return super().new_losses()
 
-    def watched(method, task, offset, batch_size, device, memory):
-        x, y = next(task.train.batches(torch.arange(len(task.train)), len(task.train), device))
-        return Watched(method, task.prepare(x), y + offset, batch_size, memory), None
-
-    monkeypatch.setattr("ucb.engine.run.steps_for", watched)
+    replay(monkeypatch, Watched)
     run = small_run("ord-ft", epochs=1, checkpoint_every=1)
     run.learn()
     assert run.at.steps > len(looks) == len(run.stream), "one look an epoch"

@@ -248,7 +248,7 @@ def test_a_failure_at_the_first_steps_of_a_later_task_sends_the_runs_apart(teams
 def test_a_team_saves_inside_a_task_though_a_piece_is_an_epoch(teams, monkeypatch, tmp_path):
     saved = []
     monkeypatch.setattr(Run, "save", lambda self: saved.append((self.seed, self.at.task, self.at.epoch, self.at.batch)))
-    learnt([small_run("ord-ft", tmp_path / f"{seed}", seed=seed, epochs=3, checkpoint_every=1) for seed in range(2)])
+    learnt([small_run("ord-ft", tmp_path, seed=seed, epochs=3, checkpoint_every=1) for seed in range(2)])
     inside = {where[1:] for where in saved if where[3] > 0}
     assert inside == {(task, epoch, BATCHES) for task in range(3) for epoch in range(3)}
 
