@@ -174,6 +174,8 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", default=PARTS, choices=PARTS, help="what is measured; the rest is kept")
     parser.add_argument("-o", "--out", type=Path)
     args = parser.parse_args()
+    if args.tasks <= args.turns:
+        parser.error(f"a young run of {args.turns} tasks after its first needs more than {args.tasks} tasks")
     where = torch.device(args.device)
     found: dict[str, Any] = json.loads(args.out.read_text()) if args.out and args.out.is_file() else {}
     found |= {"device": device_name(where), "versions": versions(where), "epochs": args.epochs}

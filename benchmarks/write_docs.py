@@ -81,11 +81,12 @@ def tasks_part(found: dict[str, Any]) -> str:
     turns, ratios = len(compared[0]["early"]), ", ".join(f"{each['late / early']:.3f}" for each in compared)
     early, late = (median(second for each in compared for second in each[when]) for when in ("early", "late"))
     epochs = len(found["held"]) // tasks
-    used, held = ([found[which][2 * epochs - 1] / 1e6, found[which][-1] / 1e6] for which in ("in use", "held"))
+    second, last = slice(epochs, 2 * epochs), slice(-epochs, None)
+    used, held = ([max(found[which][task]) / 1e6 for task in (second, last)] for which in ("in use", "held"))
     return (
         f"{tasks} permuted tasks, {epochs} epochs each, evaluation apart. A young run, at tasks 2 to {turns + 1}, and "
         f"an old one, at the last {turns}, take turns: a task takes {early:.3f} s and {late:.3f} s (medians); pair by "
-        f"pair, old to young is {ratios} (medians of {len(compared)} repeats). At the end of task 2 and of the last, "
+        f"pair, old to young is {ratios} (medians of {len(compared)} repeats). In task 2 and in the last, at most "
         f"{used[0]:.0f} and {used[1]:.0f} MB are in use, and PyTorch holds {held[0]:.0f} and {held[1]:.0f} MB."
     )
 

@@ -108,7 +108,7 @@ def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatc
     assert all(len(set(steps.takings)) == 2 for steps in made), "whole batches and the last one are both taken again"
 
 
-def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch):
+def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_path):
     """To look at the losses holds up a GPU: where a checkpoint was due that nobody wanted, every step did so."""
     looks = []
 
@@ -121,6 +121,10 @@ def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch):
     run = small_run("ord-ft", epochs=1, checkpoint_every=1)
     run.learn()
     assert run.at.steps > len(looks) == len(run.stream), "one look an epoch"
+    run = small_run("ord-ft", epochs=1, checkpoint_every=1)
+    assert not run.keeps_checkpoints
+    run.folder = tmp_path
+    assert run.keeps_checkpoints
 
 
 def test_memory_is_counted_of_inputs_as_the_net_gets_them():

@@ -1,5 +1,6 @@
 """What every method must do, whichever it is."""
 
+import copy
 import dataclasses
 import math
 
@@ -15,6 +16,7 @@ from ucb.methods.bayesian import BayesianMethod
 from ucb.stream import Examples, Scenario, Stream, Task
 
 METHODS = list(known_methods())
+BAYESIAN = [name for name, kind in known_methods().items() if issubclass(kind, BayesianMethod)]
 SCENARIOS = {
     "several heads": Scenario(),
     "one head, task known": Scenario("one"),
@@ -195,7 +197,7 @@ def test_the_rate_drops_in_every_task_and_no_parameter_leaves(name):
         run.method.end_task(Given(x, y))
 
 
-@pytest.mark.parametrize("name", [n for n, kind in known_methods().items() if issubclass(kind, BayesianMethod)])
+@pytest.mark.parametrize("name", BAYESIAN)
 def test_the_optimiser_does_not_grow_with_heads_that_rest(name):
     """Else every task would take a little longer to copy, to check and to end than the one before."""
     run, sizes = small_run(name, stream=tiny_stream(tasks=4)), []
@@ -204,6 +206,33 @@ def test_the_optimiser_does_not_grow_with_heads_that_rest(name):
         optimizer = run.method.optimizer.state_dict()
         sizes.append((len(optimizer["param_groups"]), sum(map(len, optimizer["state"].values()))))
     assert sizes[3] == sizes[1] or run.method.is_joint, sizes
+
+
+@pytest.mark.parametrize("name", BAYESIAN)
+def test_what_earlier_versions_saved_is_loaded(name):
+    """They kept heads that rest in the optimiser."""
+    old, new = small_run(name), small_run(name)
+    old.method.heads_return = True
+    states = []
+    for _ in range(2):
+        old.learn_task()
+        states.append(copy.deepcopy(old.state_dict()))
+    old.learn_task()
+    new.load_state_dict(states[1])
+    new.learn_task()
+    assert figures(new) == figures(old)
+    assert all(torch.equal(value, weights(old)[key]) for key, value in weights(new).items())
+    new.load_state_dict(states[0])
+    assert new.at.task == 1
+
+
+@pytest.mark.parametrize("name", [name for name in BAYESIAN if name != "bbb-jt"])
+def test_a_head_that_has_left_the_optimiser_does_not_return_unnoticed(name):
+    method = small_run(name).method
+    for task, head in enumerate((0, 1)):
+        method.begin_task(TaskInfo(task, 40, head, range(2)))
+    with pytest.raises(ValueError, match="head 0 has left the optimiser: set heads_return"):
+        method.begin_task(TaskInfo(2, 40, 0, range(2)))
 
 
 @pytest.mark.parametrize("name", PLAIN)

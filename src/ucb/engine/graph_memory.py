@@ -18,8 +18,8 @@ class Recorded(Protocol):
 class GraphMemory:
     """The memory that one task's graphs leave to the next task's.
 
-    PyTorch has no use for such memory once no graph lies in it, and does not give it back either: with new memory for
-    every task a process would grow. So the latest graph is held until the next one has been recorded.
+    PyTorch puts such memory to no other use, and frees it only when it runs out: with new memory for every task a
+    process would grow. So the latest graph is held until the next one has been recorded, which can take its memory.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,11 @@ class GraphMemory:
             finally:
                 graph.capture_end()
         except Exception:
-            self._pool = self._latest = None  # who knows what lies there now
+            self.give_up()  # who knows what lies there now
             raise
         self._latest = graph
         return graph
+
+    def give_up(self) -> None:
+        """Leave the memory to PyTorch, once its graphs are gone."""
+        self._pool = self._latest = None

@@ -64,7 +64,6 @@ class Run:
         """What must be the same when a checkpoint is taken up again, as plain values by name."""
         self.stream, self.method, self.training = stream, method, training
         self.seed, self.device, self.folder = seed, device, folder
-        self.keeps_checkpoints = folder is not None
         self.observer = Observer() if observer is None else observer
         self.at = Progress()
         self.best: Copy | None = None
@@ -90,6 +89,11 @@ class Run:
         for path in found.damaged:  # else the next one would take the place of the whole one
             path.unlink(missing_ok=True)
         return True
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether there is a place for them."""
+        return self.folder is not None
 
     def save(self) -> None:
         """Write a checkpoint, if the run has a folder."""
@@ -156,6 +160,8 @@ class Run:
             self._learn_task()
             if judging:
                 self.catch_up()
+        if self.at.task == len(self.stream) and self.graphs is not None:
+            self.graphs.give_up()
 
     def _on_stream(self) -> AbstractContextManager[None]:
         if self.own_stream is None:

@@ -202,6 +202,7 @@ class Team:
         self.changed.notify_all()
 
     def _give_up(self, error: Exception) -> None:
+        self.graphs.give_up()
         self.steps, self.steps_are_of = None, ()
         self.obstacle = str(error).splitlines()[0] if str(error) else type(error).__name__
 

@@ -240,7 +240,11 @@ class Method(ABC):
             self.resume_task(TaskInfo(**{**state["task"], "outputs": range(*state["task"]["outputs"])}))
         self.net.load_state_dict(state["net"])
         self.generator.set_state(state["generator"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        self.optimizer.load_state_dict(self.fitting(state["optimizer"]))
+
+    def fitting(self, optimizer_state: dict[str, Any]) -> dict[str, Any]:
+        """Return the optimiser's state, as any version has saved it, in the form that this one loads."""
+        return optimizer_state
 
     def resume_task(self, task: TaskInfo) -> None:
         """Bring a fresh object to where a task is under way, before its state is loaded."""

@@ -20,7 +20,7 @@ from ucb.nets import HeadedNet
 from ucb.nets.norms import TaskBatchNorm2d
 from ucb.optim import param_groups
 from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group
+from ucb.optim.groups import Group, without_groups
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class BayesianSettings(Settings):
 
 
 class BayesianMethod(Method):
-    """Learns a Bayesian twin. With several heads, each is in the optimiser for the time of its task."""
+    """Learns a Bayesian twin. With several heads, each is in the optimiser until the next task begins."""
 
     settings_type = BayesianSettings
     settings: BayesianSettings
@@ -86,6 +86,8 @@ class BayesianMethod(Method):
 
     def begin_task(self, task: TaskInfo) -> None:
         """Let the task's head learn, at the base rate, and the others rest."""
+        if self.task is not None and task.head < self.task.head and not self.heads_return:
+            raise ValueError(f"head {task.head} has left the optimiser: set heads_return before heads learn again")
         self.resume_task(task)
         for group in self.optimizer.param_groups:
             group["lr"] = self.settings.lr
@@ -110,6 +112,11 @@ class BayesianMethod(Method):
             if isinstance(module, TaskBatchNorm2d):
                 for index, own in enumerate(module.of_task):
                     own.requires_grad_(index == task.head)  # the KL would move the others'
+
+    def fitting(self, optimizer_state: dict[str, Any]) -> dict[str, Any]:
+        """Leave out heads that rest: earlier versions kept them."""
+        names = {group["name"] for group in self.optimizer.param_groups}
+        return without_groups(optimizer_state, lambda name: name.startswith("heads.") and name not in names)
 
     def head_learns(self, index: int, task: TaskInfo) -> bool:
         """Whether a head learns in this task."""

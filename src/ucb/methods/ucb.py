@@ -48,7 +48,7 @@ class UCBMethod(BayesianMethod):
     name = "ucb"
     summary = "each weight's rate follows its uncertainty (ICLR 2020)"
     paper = "Ebrahimi et al., ICLR 2020"
-    memory = "a rate for every weight"
+    memory = "a rate for every shared weight"
     needs_boundaries = False
     stacks = True
     settings_type = UCBSettings

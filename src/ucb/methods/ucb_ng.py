@@ -35,7 +35,7 @@ class UCBNGMethod(BayesianMethod):
     name = "ucb-ng"
     summary = "UCB with sigma learnt from curvature (natural gradients)"
     paper = "this project's variant; Khan et al. 2018 (VON), Shen et al. 2024 (IVON)"
-    memory = "curvature, precision and rate of every weight"
+    memory = "curvature, precision and rate of every shared weight"
     needs_boundaries = False
     stacks = True
     settings_type = UCBNGSettings

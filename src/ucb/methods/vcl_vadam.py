@@ -40,7 +40,7 @@ class VCLVadam(BayesianMethod):
     name = "vcl-vadam"
     summary = "VCL by weight perturbation in Adam"
     paper = "Khan et al., ICML 2018"
-    memory = "mean and precision of every weight after the last task, however many tasks"
+    memory = "mean and precision of every shared weight after the last task, however many tasks"
     settings_type = VCLVadamSettings
     settings: VCLVadamSettings
     optimizer: Vadam

@@ -63,15 +63,8 @@ class PerWeightOptimizer(Optimizer):
         return [group for group in self.param_groups if group["is_gaussian"]]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a copy of a state: steps change tensors in their place, and the one who gave it may go on.
-
-        It may hold more weights than this optimiser: heads did not leave it in earlier versions.
-        """
-        names = {group["name"] for group in self.param_groups}
-        groups = [group for group in state_dict["param_groups"] if group["name"] in names]
-        wanted = {place for group in groups for place in group["params"]}
-        state = {place: kept for place, kept in state_dict["state"].items() if place in wanted}
-        super().load_state_dict(copy.deepcopy({"state": state, "param_groups": groups}))
+        """Load a copy of a state: steps change tensors in their place, and the one who gave it may go on."""
+        super().load_state_dict(copy.deepcopy(state_dict))
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = super().__getstate__()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from torch import nn
@@ -30,3 +31,11 @@ def gaussian_group(name: str, gaussian: Gaussian) -> Group:
     layer = name.rpartition(".")[0]
     params = [gaussian.mu, gaussian.rho]
     return {"params": params, "name": name, "layer": layer, "is_gaussian": True, "gaussian": gaussian}
+
+
+def without_groups(state_dict: dict[str, Any], is_left_out: Callable[[str], bool]) -> dict[str, Any]:
+    """Return an optimiser's state without the groups of some names."""
+    groups = [group for group in state_dict["param_groups"] if not is_left_out(group["name"])]
+    wanted = {place for group in groups for place in group["params"]}
+    state = {place: kept for place, kept in state_dict["state"].items() if place in wanted}
+    return {"state": state, "param_groups": groups}

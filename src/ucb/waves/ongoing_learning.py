@@ -114,7 +114,7 @@ def _run(way: OngoingWay, order: Order, train: Pair, held: Pair, head: int) -> N
         device=order.device,
         observer=observer,
     )
-    run.keeper, run.keeps_checkpoints = order.keeper, order.keeper is not None
+    run.keeper = order.keeper
     run.start(order.keeper.load() if order.keeper else None)
     run.learn_task()
 
@@ -140,6 +140,11 @@ class WaveRun(Run):
         self.at = Progress(task=len(self.stream) - 1, at_start=[math.nan])
         if found is not None:
             self.load_state_dict(found["run"])
+
+    @property
+    def keeps_checkpoints(self) -> bool:
+        """Whether somebody keeps them."""
+        return self.keeper is not None
 
     def save(self) -> None:
         """Keep the state beside the model, now and then."""
