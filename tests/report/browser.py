@@ -58,11 +58,14 @@ class Browser:
         self.ask("Emulation.setTouchEmulationEnabled", enabled=phone)
         features = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.ask("Emulation.setEmulatedMedia", features=features)
-        self.ask("Page.navigate", url="about:blank")
-        self.loaded = False
-        self.ask("Page.navigate", url=path.resolve().as_uri())
-        while not self.loaded:
-            self._next()
+        for url in (
+            "about:blank",
+            path.resolve().as_uri(),
+        ):  # the first one's event may come late: it is waited for too
+            self.loaded = False
+            self.ask("Page.navigate", url=url)
+            while not self.loaded:
+                self._next()
         self.evaluate("new Promise(done => requestAnimationFrame(() => setTimeout(done, 300)))")
 
     def evaluate(self, expression):
