@@ -242,6 +242,6 @@ def test_commands_of_the_script_name_tables_and_methods_that_it_knows(made):
         if words[0] == "python":
             assert (ROOT / words[1]).is_file()
             asked = words[words.index("--methods") + 1].split(",") if "--methods" in words else []
-            assert {search.method for search in tune_tables.searches(words[2], 1, "cpu", asked)} >= set(asked)
+            assert {search.method for search in tune_tables.searches(words[2], "cpu", asked)} >= set(asked)
         elif words[1] in ("reproduce", "table"):
             assert words[2] in tables()

@@ -43,7 +43,7 @@ def test_a_dry_run_says_what_would_be_done_and_does_nothing(tmp_path):
     assert answer.exit_code == 0, answer.output
     runs = 3 * sum(row.method is not None for row in definitions.table_named("5split-mnist").rows)
     assert f"{runs} runs: {runs} missing\n" in answer.stdout
-    assert re.search(r"^ucb +missing: seed 0, 1, 2 \(hidden \[1200\], epochs ", answer.stdout, re.MULTILINE)
+    assert re.search(r"^ucb +missing: seed 1, 2, 3 \(hidden \[1200\], epochs ", answer.stdout, re.MULTILINE)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -54,7 +54,7 @@ def test_a_plan_may_be_of_another_machine_but_not_of_a_device_that_there_is_not(
 
 
 def test_what_is_missing_is_run_and_what_fails_is_said_at_the_end(made_up, tmp_path):
-    answer = ucb("reproduce", "tiny", "--seeds", 1)
+    answer = ucb("reproduce", "tiny", "--seeds", 0)
     assert answer.exit_code == 1, answer.output
     assert "strange cannot be run: nobody knows how\n" in answer.stdout
     assert answer.stdout.index("2 runs: 2 missing") < answer.stdout.index("ord-ft seed 0: after task 1: ")
@@ -66,8 +66,15 @@ def test_what_is_missing_is_run_and_what_fails_is_said_at_the_end(made_up, tmp_p
     acc = json.loads((tmp_path / "results" / "tables" / "tiny" / "ord-ft-seed0.json").read_text())["acc"]
     assert re.search(rf"^ORD-FT +ord-ft +1 +{acc:.2f} ", shown, re.MULTILINE)
     assert re.search(r"^- +ord-ft-wild +0 .*not measured$", shown, re.MULTILINE)
-    again = ucb("reproduce", "tiny", "--seeds", 1, "--methods", "ord-ft", "--dry-run")
+    again = ucb("reproduce", "tiny", "--seeds", 0, "--methods", "ord-ft", "--dry-run")
     assert "2 runs: 1 measured, 1 cut\n" in again.stdout
+    (call,) = (tmp_path / "results" / "calls" / "tiny").iterdir()
+    said = json.loads(call.read_text())
+    assert (said["asked"], list(said["ended"])) == (["ord-ft seed 0", "ord-ft-wild seed 0"], ["ord-ft seed 0"])
+    assert said["failed"]["ord-ft-wild seed 0"].startswith("the loss became ")
+    assert said["is_whole"]
+    assert said["device"].startswith("cpu, ")
+    assert said["seconds"] >= said["ended"]["ord-ft seed 0"] > 0
 
 
 def test_an_interruption_says_how_to_go_on(made_up, monkeypatch):
@@ -79,10 +86,12 @@ def test_an_interruption_says_how_to_go_on(made_up, monkeypatch):
     answer = ucb("reproduce", "tiny")
     assert answer.exit_code == 130
     assert answer.stderr == "interrupted: 0 of 6 runs are done; the same command goes on from here\n"
+    (call,) = Path("results/calls/tiny").iterdir()
+    assert not json.loads(call.read_text())["is_whole"]
 
 
 def test_ctrl_c_while_processes_still_load_is_one_line():
-    words = ("reproduce", "5split-mnist", "--methods", "ord-ft", "--seeds", 2, "--jobs", 2)
+    words = ("reproduce", "5split-mnist", "--methods", "ord-ft", "--seeds", "0,1", "--jobs", 2)
     with launched(*words, start_new_session=True) as process:
         for line in process.stdout:
             if line.startswith("ord-ft "):  # the plan's last line
@@ -104,7 +113,7 @@ def test_runs_that_ended_beside_one_that_was_stopped_are_counted(made_up, monkey
 
     monkeypatch.setattr(reproduce, "carry_out", gpu)
     monkeypatch.setattr(reproduce, "watching", lambda each: Stopped() if each.job.seed == 1 else Observer())
-    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 2)
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", "0,1")
     assert answer.exit_code == 130
     assert "interrupted: 1 of 4 runs are done" in answer.stderr
 
@@ -123,7 +132,7 @@ RATE = r"lr was 7\.0 and is [\d.]+"
 def test_all_that_must_be_removed_is_named_at_once_and_nothing_run_is_no_success(made_up, tmp_path):
     kept, folder = Path("results/tables/tiny/ord-ft-seed0.json"), Path("runs/tables/tiny/ord-ft-seed0")
     begun_otherwise(Path("results"), folder)
-    asked = ("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 1)
+    asked = ("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 0)
     (folder.parent / "ord-ft-wild-seed0").mkdir()
     keep(Path("results"), "tiny", "ord-ft-wild", 0, 90.0)
     dry = ucb(*asked, "--dry-run")
@@ -145,7 +154,7 @@ def test_all_that_must_be_removed_is_named_at_once_and_nothing_run_is_no_success
 
 def test_what_hinders_one_run_does_not_hinder_the_others(made_up):
     begun_otherwise(Path("results"), Path("runs/tables/tiny/ord-ft-seed0"))
-    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 2)
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", "0,1")
     assert answer.exit_code == 1
     assert "[1/3] ord-ft seed 1: ACC " in answer.stdout
     assert Path("results/tables/tiny/ord-ft-seed1.json").is_file()
@@ -162,7 +171,7 @@ def test_a_result_without_its_time_is_kept_and_so_is_the_next(made_up):
         path.write_text(json.dumps(result))
         (folder / "config.json").write_text(json.dumps(result["config"]))
         keep(Path("results"), "tiny", "ord-ft-wild", seed, 90.0)
-    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 2)
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", "0,1")
     assert answer.exit_code == 0, answer.output
     assert "[1/2] ord-ft seed 0: ACC 90.00   BWT -1.00\n[2/2] ord-ft seed 1: ACC 91.00   BWT -1.00\n" in answer.stdout
     assert json.loads(Path("results/tables/tiny/ord-ft-seed1.json").read_text())["acc"] == 91.0
@@ -182,15 +191,15 @@ def test_a_result_of_nothing_is_named_when_its_run_is_resumed(made_up):
 def test_a_row_that_cannot_be_run_is_a_failure_only_if_it_was_asked_for(made_up):
     for name in ("ord-ft", "ord-ft-wild"):
         keep(Path("results"), "tiny", name, 0, 90.0)
-    assert ucb("reproduce", "tiny", "--seeds", 1).exit_code == 0
-    answer = ucb("reproduce", "tiny", "--seeds", 1, "--methods", "strange")
+    assert ucb("reproduce", "tiny", "--seeds", 0).exit_code == 0
+    answer = ucb("reproduce", "tiny", "--seeds", 0, "--methods", "strange")
     assert answer.exit_code == 1
     assert "0 runs\nstrange cannot be run: nobody knows how\n" in answer.stdout
     assert answer.stderr == "error: strange cannot be run\n"
 
 
 def test_a_row_without_a_recipe_is_announced(made_up, monkeypatch):
-    asked = ("reproduce", "tiny", "--seeds", 1, "--methods", "ord-ft-wild", "--dry-run")
+    asked = ("reproduce", "tiny", "--seeds", 0, "--methods", "ord-ft-wild", "--dry-run")
     assert "recipe" not in ucb(*asked).stdout
     monkeypatch.setattr(jobs, "recipe_for", lambda *_: Recipe())
     shown = re.sub(r"\s+", " ", ucb(*asked).stdout)
@@ -204,13 +213,13 @@ def test_a_damaged_result_is_named_where_it_is_met(made_up):
     shown = ucb("table", "tiny")
     assert shown.exit_code == 1
     assert shown.stderr == f"error: {said}; remove it, and ucb reproduce tiny makes it anew\n"
-    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 1)
+    answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 0)
     assert answer.exit_code == 1
     assert "2 runs: 1 damaged, 1 missing\n" in answer.stdout
     assert f"ord-ft seed 0 cannot be used ({said}): to run it anew, remove {path}\n" in answer.stdout
     assert "error: ord-ft seed 0 was not run: remove what is named above\n" in answer.stderr
     path.unlink()
-    assert "[1/2] ord-ft seed 0: ACC " in ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 1).stdout
+    assert "[1/2] ord-ft seed 0: ACC " in ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", 0).stdout
 
 
 def test_a_damaged_result_does_not_hide_the_other_tables(tmp_path):
@@ -242,7 +251,8 @@ def test_the_list_says_that_runs_had_other_settings(made_up):
     [
         (["reproduce", "5split"], "there is no table '5split': did you mean 5split-mnist"),
         (["table", "5split"], "there is no table '5split'"),
-        (["reproduce", "5split-mnist", "--seeds", "0"], "seeds must be at least 1, not 0"),
+        (["reproduce", "5split-mnist", "--seeds", "1,,2"], "--seeds takes different whole numbers such as 0,1,2, not"),
+        (["reproduce", "5split-mnist", "--seeds", "1,1"], "--seeds takes different whole numbers such as 0,1,2, not"),
         (["reproduce", "5split-mnist", "--jobs", "0"], "jobs must be at least 1, not 0"),
         (["reproduce", "5split-mnist", "--methods", "hta"], "no row or method 'hta': did you mean hat"),
         (["reproduce", "5split-mnist", "--methods="], "methods must be names with commas between, not ''"),

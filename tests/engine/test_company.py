@@ -102,3 +102,12 @@ def test_without_a_word_about_its_company_nothing_is_claimed():
     run = small_run("ord-ft")
     run.learn()
     assert shared(result_of(run, {})) == (None, False)
+
+
+def test_where_processes_share_a_gpu_nobody_knows_how_many_runs_there_are(gpu, monkeypatch):
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somewhere")
+    run = small_run("ord-ft")
+    run.device = torch.device("cuda")
+    assert company_of(run, 0, resumed=False).beside is None
+    run.device = torch.device("cpu")
+    assert company_of(run, 0, resumed=False).beside == 0

@@ -11,9 +11,10 @@ from tests.streams import tiny_stream
 from ucb.bayes import gaussians
 from ucb.engine.access import TaskBatches
 from ucb.engine.evaluate import judge
+from ucb.engine.report import result_of
 from ucb.engine.sigma import sigma_movement
 from ucb.methods import Asked
-from ucb.metrics import ece, nlls, reliability
+from ucb.metrics import ece, nlls, reliability, unpack_right_answers
 from ucb.seeds import generator_for
 from ucb.stream import Scenario, TensorExamples
 
@@ -129,3 +130,19 @@ def test_how_far_sigma_moved_is_read_at_once(looks):
         start, end = (t.detach().flatten().double() for t in (run.method.start[name], gaussian.sigma))
         assert found[name] == moved_one_by_one(start, end)
     assert found[one]["std_log_sigma"] == 0
+
+
+@pytest.mark.parametrize("scenario", [None, HIDDEN])
+def test_a_result_keeps_which_test_examples_were_right_after_the_last_task(scenario, tmp_path):
+    run = small_run("ucb", folder=tmp_path, stream=tiny_stream(scenario=scenario))
+    while run.at.task < len(run.stream):
+        run.learn_task()
+        assert bool(run.at.right) == (run.at.task == len(run.stream)), "before, a checkpoint need not hold them"
+    kept = [unpack_right_answers(packed) for packed in result_of(run, {})["right_answers"]]
+    assert [len(right) for right in kept] == [len(task.test) for task in run.stream.tasks]
+    assert [100 * float(right.double().mean()) for right in kept] == pytest.approx(run.matrix.after[-1])
+    for index, right in enumerate(kept):
+        assert torch.equal(right, judge(run.method, run.stream, index, 3, CPU, (0, len(run.stream) - 1)).right)
+    resumed = small_run("ucb", folder=tmp_path, stream=tiny_stream(scenario=scenario))
+    assert resumed.resume()
+    assert resumed.at.right == run.at.right

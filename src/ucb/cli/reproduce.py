@@ -12,6 +12,7 @@ import typer
 
 from ucb.bayes.checks import count
 from ucb.cli.failing import FAILED, INTERRUPTED, answering, errors
+from ucb.cli.order import seeds_in
 from ucb.cli.show import console, say, show_names
 from ucb.cli.watch import Lines, line_of
 from ucb.engine import Epoch, InterruptedRunError, Observer
@@ -29,6 +30,7 @@ from ucb.reproduce import (
     table_named,
     tables,
 )
+from ucb.reproduce.calls import CallRecord
 from ucb.reproduce.compare import CANNOT, NO_RECIPE
 from ucb.reproduce.plan import chosen
 from ucb.reproduce.running import log_of
@@ -62,7 +64,9 @@ def reproduce_command(
     methods: Annotated[
         str | None, typer.Option(metavar="ucb,hat", help="Only these methods or rows, with commas between.")
     ] = None,
-    seeds: Annotated[int, typer.Option(help="How many seeds, from 0 on.")] = 3,
+    seeds: Annotated[
+        str, typer.Option(metavar="1,2,3", help="Which seeds; seed 0 is the one that settings are chosen by.")
+    ] = "1,2,3",
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     jobs: Annotated[
         int, typer.Option(help="On a CPU so many processes, a thread each; on a GPU so many rows side by side.")
@@ -80,11 +84,11 @@ def reproduce_command(
         device_called(device)  # a plan may be of another machine
         only = [] if methods is None else names_in(methods)
         asked = table_named(table)
-        planned = plan(asked, range(count("seeds", seeds)), only=only, device=device, results=out)
+        planned = plan(asked, seeds_in(seeds), only=only, device=device, results=out)
         impossible = [row for row in chosen(asked, only) if row.obstacle]
         show_plan(asked, planned, impossible)
         if not dry_run:
-            _carry_out(planned, jobs, [row.name for row in impossible] if only else [])
+            _carry_out(asked, planned, jobs, out, [row.name for row in impossible] if only else [])
 
 
 def table_command(
@@ -175,20 +179,28 @@ def _hindered(planned: Planned) -> str:
     return f"{what} ({'; '.join(planned.why)})"
 
 
-def _carry_out(planned: Sequence[Planned], jobs: int, impossible: Sequence[str]) -> None:
+def _carry_out(table: Table, planned: Sequence[Planned], jobs: int, out: Path, impossible: Sequence[str]) -> None:
     """Run what is to do; at the end say what was asked for and is not there, and exit accordingly."""
     total, done = sum(each.to_do for each in planned), 0
     lacking = list[str]()
+    record = CallRecord(table.id, planned, jobs, out) if total else None
     try:
         for outcome in carry_out(planned, watching, jobs):
             done += 1
+            assert record is not None
+            record.add(outcome)
             say(f"[{done}/{total}] {outcome.planned.name}: {_said(outcome)}")
             if outcome.result is None:
                 lacking.append(f"{outcome.planned.name}: {outcome.failure}")
     except (InterruptedRunError, KeyboardInterrupt):
         done = sum(each.to_do and each.result.is_file() for each in planned)  # some end while others are stopped
+        if record is not None:
+            record.close(is_whole=False)
         _complain(f"interrupted: {done} of {total} runs are done; the same command goes on from here")
         raise typer.Exit(INTERRUPTED) from None
+    if record is not None:
+        record.close(is_whole=True)
+        say(f"{total} runs took {record.values['seconds']:.0f} s on {record.values['device']}; {record.path} says so")
     lacking += [f"{each.name} was not run: remove what is named above" for each in planned if each.remove]
     lacking += [f"{name} cannot be run" for name in impossible]
     for line in lacking:

@@ -33,6 +33,8 @@ class Judgement:
     """The standard error of ``nll``."""
     bins: list[list[float]] = field(default_factory=list, kw_only=True)
     """For each bin of confidence: how many examples, the sum of their confidences, how many are right."""
+    right: Tensor | None = field(default=None, kw_only=True, repr=False, compare=False)
+    """Whether each test example was right; it stays on the device until somebody asks."""
 
     @classmethod
     def missing(cls) -> Judgement:
@@ -41,7 +43,7 @@ class Judgement:
 
     @property
     def figures(self) -> list[float]:
-        """All but the bins."""
+        """All but the bins and the right answers."""
         return [self.accuracy, self.mean_weight_accuracy, self.ece, self.nll, self.nll_error]
 
 
@@ -80,8 +82,9 @@ def judge(method: Method, stream: Stream, index: int, samples: int, device: torc
 def _in_figures(p: Tensor, label: Tensor, target: Tensor) -> Judgement:
     """Judge sampled probabilities, and labels under the mean weights. All is read at once: each look holds up a GPU."""
     losses, ece, bins = calibration(p, target)
-    right = (torch.stack([p.argmax(1), label]) == target).double().mean(1)
+    right = torch.stack([p.argmax(1), label]) == target
     nll_error = losses.std() / math.sqrt(len(losses)) if len(losses) > 1 else losses.new_zeros(())
-    numbers = torch.cat([right, torch.stack([ece, losses.mean(), nll_error]), bins.flatten()]).tolist()
+    numbers = torch.cat([right.double().mean(1), torch.stack([ece, losses.mean(), nll_error]), bins.flatten()]).tolist()
     (sampled, mean, *others), held = numbers[:5], numbers[5:]
-    return Judgement(100 * sampled, 100 * mean, *others, bins=[held[i : i + 3] for i in range(0, len(held), 3)])
+    in_threes = [held[i : i + 3] for i in range(0, len(held), 3)]
+    return Judgement(100 * sampled, 100 * mean, *others, bins=in_threes, right=right[0])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from typing import Any
 
 from ucb.engine.sigma import Movement
 
@@ -39,5 +40,7 @@ class Progress:
     """Accuracy on each task before the method ended it, where a method wants that to count."""
     bins: list[list[list[float]]] = field(default_factory=list)
     """After the last task, the bins of confidence of all tasks so far."""
+    right: list[dict[str, Any]] = field(default_factory=list)
+    """After the stream's last task, which test examples of each task were right, packed."""
     sigma: list[dict[str, Movement]] = field(default_factory=list)
     """After each task, how far sigma has moved in each weight tensor; empty without sigma."""

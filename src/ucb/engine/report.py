@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import platform
 import resource
 import sys
@@ -31,7 +32,7 @@ class Company:
     """Whom a run shares its process with: what time and memory it takes depends on them."""
 
     beside: int | None = None
-    """How many other runs learn at the same time; None where that is not known."""
+    """How many other runs learn at the same time; None where that is not known, as where processes share a GPU."""
     has_own_peak: bool = False
     """Whether the most memory that is held, once the run is done, was held for this run."""
 
@@ -46,7 +47,8 @@ def company_of(run: Run, beside: int, resumed: bool) -> Company:
         torch.cuda.reset_peak_memory_stats(run.device)
     # A process's own peak cannot be put back, so that of the CPU is of use to the first run alone.
     has_own_peak = beside == 0 and not resumed and (on_gpu or is_first)
-    return Company(None if resumed and on_gpu else beside, has_own_peak)
+    is_known = not on_gpu or not (resumed or "CUDA_MPS_PIPE_DIRECTORY" in os.environ)
+    return Company(beside if is_known else None, has_own_peak)
 
 
 def result_of(run: Run, config: dict[str, Any], company: Company | None = None) -> dict[str, Any]:
@@ -74,6 +76,7 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "ece": [judgement.ece for judgement in last],
         "nll": [judgement.nll for judgement in last],
         "calibration": calibration(run.at.bins),
+        "right_answers": run.at.right or None,
         "epochs": run.at.epochs_used,
         "sigma": sigma_movement(run.method) if isinstance(run.method, BayesianMethod) else None,
         "sigma_by_task": run.at.sigma or None,

@@ -35,7 +35,7 @@ from ucb.engine.team_steps import TeamSteps
 from ucb.engine.training import Training
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
-from ucb.metrics import AccuracyMatrix
+from ucb.metrics import AccuracyMatrix, pack_right_answers
 from ucb.seeds import generator_for
 from ucb.stream.task import Stream, Task
 
@@ -378,6 +378,8 @@ class Run:
         at = self.at
         at.rows.append([judgement.figures for judgement in row])
         at.bins = [judgement.bins for judgement in row]
+        if len(row) == len(self.stream):  # only then: what a checkpoint holds must not grow with each task's test data
+            at.right = [pack_right_answers(judgement.right) for judgement in row if judgement.right is not None]
         self._tick()
         at.task_seconds.append(at.seconds - sum(at.task_seconds))
         self.save()
