@@ -94,7 +94,13 @@ def machines(table: Table, results: Path) -> list[str]:
         for result in found:
             versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
             groups.setdefault(f"{result['device']} ({versions})", []).append(result)
-    return [f"{ran(found)} on {machine}." for machine, found in groups.items()]
+    return [f"{ran(found)} on {machine}.{in_company(found)}" for machine, found in groups.items()]
+
+
+def in_company(found: Sequence[dict[str, Any]]) -> str:
+    """Say how many runs shared their device: their times are not those of a run alone."""
+    shared = sum(result.get("beside", 0) != 0 for result in found)
+    return f" {shared} of them shared it with others, and would have taken less time alone." if shared else ""
 
 
 def ran(found: Sequence[dict[str, Any]]) -> str:

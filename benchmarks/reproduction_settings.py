@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from method_tables import table as markdown_table
-from tune_tables import TABLES
+from tune_tables import TABLES, searches
 from ucb.engine import Job
 from ucb.engine.job import method_named
 from ucb.engine.recipes import Recipe, recipe_for
-from ucb.reproduce import Row, Table, table_named
+from ucb.reproduce import Row, Table
 from ucb.reproduce.compare import results_of
 from ucb.reproduce.jobs import completed, differences, job_of, recipe_of
 
@@ -85,18 +85,19 @@ def tuning_commands(table: Table, results: Path) -> list[str]:
     """Return the commands that choose the settings of a table's runs: one script for many, ``ucb tune`` for others."""
     by_script: dict[str, set[str]] = {}
     alone: dict[str, None] = {}
-    owners = {row.recipe: name for name in TABLES for row in table_named(name).rows if row.budget is not None}
+    scripted = {name: searches(name, "cpu", []) for name in TABLES}
+    owners = {(search.kind, search.method): name for name, found in scripted.items() for search in found}
     for row, _ in runs_of(table, results):
         folder = folder_of(row)
         if folder is None or row.method is None:
             continue
-        if folder in owners:
-            by_script.setdefault(owners[folder], set()).add(row.method)
+        if (folder, row.method) in owners:
+            by_script.setdefault(owners[folder, row.method], set()).add(row.method)
         elif command := tune_command(folder, row.method, results):
             alone[command] = None
     lines = []
     for name, methods in by_script.items():
-        every = {row.method for row in table_named(name).rows if row.method and row.budget is not None}
+        every = {search.method for search in scripted[name]}
         only = "" if methods == every else f" --methods {','.join(sorted(methods))}"
         lines.append(f"python benchmarks/tune_tables.py {name}{only} --device cuda")
     return [*lines, *alone]
