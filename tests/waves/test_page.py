@@ -15,7 +15,9 @@ import typer
 from ucb.cli.app import app
 from ucb.waves import Model, holding_out
 from ucb.waves.calibration import SMALLEST_ENTROPY, UNSURE
+from ucb.waves.export import CLOSE
 from ucb.waves.nets import NAMES
+from ucb.waves.ongoing import SAMPLES
 from ucb.waves.sources.image_shape import MOST
 from ucb.waves.trunks import fresh_trunk
 
@@ -73,6 +75,8 @@ def test_numbers_in_the_text_are_those_of_the_code():
     assert f"About a tenth of a wave is held out at first, {holding_out.MOST:,} examples or so at most" in text
     assert holding_out.SHARE == 0.1
     assert f"**Images up to {MOST} x {MOST}.**" in text
+    assert f"to {CLOSE:.4f}" in text
+    assert f"the weights of each of the {SAMPLES} samples" in text
 
 
 def test_figures_are_those_of_the_result_files():

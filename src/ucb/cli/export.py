@@ -20,10 +20,10 @@ def export_command(
     out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The ONNX file to write.")],
     debug: Debug = False,
 ) -> None:
-    """Write a model's mean weights as an ONNX file, once onnxruntime has answered like ucb."""
+    """Write a model as an ONNX file, once onnxruntime has answered like `ucb predict`."""
     with answering(model, debug or context.obj), stopping_well(model):
         if out.exists() and model.exists() and out.samefile(model):
             raise ValueError(f"{out} is the model itself: name another file")
         done = Model.open(model).export(out)
         say(f"onnxruntime answers like ucb: no probability differs by more than {done.difference:.1e}")
-        say(f"the mean weights are in {out} ({size(done.bytes)}); it does not tell when it is unsure")
+        say(f"the model is in {out} ({size(done.bytes)}); it does not tell when it is unsure")

@@ -1,9 +1,9 @@
 """A model as an ONNX file, for programs that have neither this package nor PyTorch.
 
 The graph leads from raw input, uint8 images [rows, channels, height, width] or float32 rows, to calibrated class
-probabilities under the mean weights. With several heads (ucb-ng) all of them are asked, and the least uncertain one has
-the say, by the same rule as in `predict`. What it cannot say is how unsure the weights make it: `predict` averages over
-weight samples and knows "unsure", the export does neither.
+probabilities: the mean over the same weight samples as in `predict`. Of the fixed way the graph has the posterior of
+the head, of ucb-ng the weights of every sample; with several heads all of them are asked, and the least uncertain one
+has the say, by the same rule. What it does not say is "unsure".
 
 The file is put in place only after onnxruntime has answered like this package.
 """
@@ -23,9 +23,9 @@ from torch import Tensor
 import ucb
 from ucb.seeds import generator_for
 from ucb.waves.fixed import FixedWay
-from ucb.waves.mean_weights import mean_probabilities
 from ucb.waves.onnx_graph import Graph, library
 from ucb.waves.onnx_parts import fixed_logits, ongoing_logits
+from ucb.waves.predicting import answers_to
 from ucb.waves.trunks import ImageTrunk
 from ucb.waves.writing import write_whole
 
@@ -36,7 +36,7 @@ INPUT, OUTPUT, ENDING = "x", "probabilities", ".onnx"
 ASKED = 64
 BATCHES = (1, 7)
 """Other numbers of rows than ``ASKED`` that are tried: the graph must not depend on it."""
-CLOSE = 1e-3
+CLOSE = 1e-4
 """Probabilities that differ by more than this are not the same answer."""
 
 
@@ -70,7 +70,8 @@ def to_onnx(model: Model) -> bytes:
         logits = fixed_logits(graph, way, model.shape, INPUT)
     else:
         logits = ongoing_logits(graph, way, model.shape, INPUT)
-    made = graph.node("Softmax", graph.with_number("Mul", logits, model.calibration.scale), axis=-1)
+    each = graph.node("Softmax", graph.with_number("Mul", logits, model.calibration.scale), axis=-1)
+    made = graph.node("ReduceMean", each, axes=[0], keepdims=0)
     dtype = torch.uint8 if len(model.shape) == 3 else torch.float32
     return graph.model((INPUT, dtype, model.shape), (made, OUTPUT, len(model.classes)), _facts(model))
 
@@ -87,9 +88,7 @@ def largest_difference(model: Model, data: bytes) -> float:
     found = 0.0
     for rows in (len(x), *BATCHES):
         (theirs,) = session.run([OUTPUT], {INPUT: x[:rows].numpy()})
-        ours = mean_probabilities(model, x[:rows]).cpu()
-        if not bool(ours.isfinite().all()):
-            raise RuntimeError("the model gives no probabilities: its file is damaged")
+        ours = answers_to(model, x[:rows]).prediction.probabilities.cpu()
         found = max(found, float((torch.from_numpy(theirs) - ours).abs().nan_to_num(nan=math.inf).max()))
     return found
 
@@ -128,7 +127,7 @@ def _facts(model: Model) -> dict[str, str]:
         "columns": model.columns,
         "method": model.method,
         "ucb_version": ucb.__version__,
-        "about": "calibrated class probabilities under the mean weights; it does not tell when it is unsure",
+        "about": "calibrated class probabilities, averaged over weight samples; it does not tell when it is unsure",
     }
     return {
         name: fact if isinstance(fact, str) else json.dumps(fact, ensure_ascii=False)

@@ -118,8 +118,7 @@ class FixedWay:
         mean = (phi.double() @ solved.weights).float()
         variance = _length_squared(phi, solved.inverse_factor)
         spread = (variance[:, None] * solved.noise).sqrt()
-        noise = torch.randn(PAIRS, 1, mean.shape[1], generator=generator_for("opinion")).to(mean)
-        logits = (mean + spread * torch.cat([noise, -noise])) * solved.balance.to(mean)
+        logits = (mean + spread * noise_of_samples(mean.shape[1]).to(mean)) * solved.balance.to(mean)
         energy = features.double().square().sum(1) / solved.usual_energy
         strength = (energy + FAINTEST).log().float() / 2
         return Opinion(logits, (variance / solved.usual_variance).clamp_min(1e-12).log(), strength)
@@ -153,11 +152,22 @@ def _balance(counts: Tensor) -> Tensor:
     return torch.where(counts > 0, (known.mean() / counts.clamp_min(1)).sqrt(), 1.0)
 
 
+def noise_of_samples(classes: int) -> Tensor:
+    """Return the noise [samples, 1, classes] of the samples in an answer, the same in every one."""
+    noise = torch.randn(PAIRS, 1, classes, generator=generator_for("opinion"))
+    return torch.cat([noise, -noise])
+
+
+def blocks_of(size: int) -> list[tuple[int, int]]:
+    """Return where the blocks of rows of a triangular matrix begin and end."""
+    rows = -(-size // BLOCKS)
+    return [(first, min(first + rows, size)) for first in range(0, size, rows)]
+
+
 def _length_squared(rows: Tensor, triangle: Tensor) -> Tensor:
     """Return |triangle @ row|^2 of each row, in blocks: what is above the triangle's diagonal is 0 and left out."""
     total = rows.new_zeros(len(rows))
-    for block in torch.arange(len(triangle)).split(-(-len(triangle) // BLOCKS)):
-        first, last = int(block[0]), int(block[-1]) + 1
+    for first, last in blocks_of(len(triangle)):
         total += (rows[:, :last] @ triangle[first:last, :last].T).square_().sum(1)
     return total
 

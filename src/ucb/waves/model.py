@@ -122,7 +122,7 @@ class Model:
         return forget_check(self, data, Watcher() if watcher is None else watcher)
 
     def export(self, path: str | Path) -> Exported:
-        """Write the mean weights as an ONNX file, checked with onnxruntime before it is put in place."""
+        """Write an ONNX file that answers like `predict`, checked with onnxruntime before it is put in place."""
         from ucb.waves.export import export
 
         return export(self, path)

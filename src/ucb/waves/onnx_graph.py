@@ -80,6 +80,6 @@ class Graph:
             graph, producer_name="ucb", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
         )
         helper.set_model_props(model, dict(facts))
-        self._onnx.checker.check_model(model, full_check=True)
         data: bytes = model.SerializeToString()
+        self._onnx.checker.check_model(data, full_check=True)
         return data

@@ -1,4 +1,4 @@
-"""Trunks, heads and nets of a model as ONNX operations, with every weight at its mean."""
+"""Trunks, heads and nets of a model as ONNX operations, under the weight samples that `predict` averages over."""
 
 from __future__ import annotations
 
@@ -11,33 +11,59 @@ import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from ucb.bayes.layers import BayesConv, BayesGroupNorm, BayesLayer, BayesLinear
+from ucb.bayes.layers.base import Weights
+from ucb.bayes.passes import Pass
 from ucb.nets import HeadedNet
 from ucb.nets.whitened import SOFTNESS, WhitenedPatches
-from ucb.waves.fixed import FixedWay
-from ucb.waves.ongoing import OngoingWay
+from ucb.seeds import generator_for
+from ucb.waves.fixed import FixedWay, blocks_of, noise_of_samples
+from ucb.waves.ongoing import SAMPLES, OngoingWay
 from ucb.waves.onnx_graph import Graph
 from ucb.waves.trunks import FAR, ImageTrunk, RowTrunk
 
+SMALLEST = torch.finfo(torch.float32).tiny
+"""Below it a probability has a logarithm that no longer counts."""
+
 
 def fixed_logits(graph: Graph, way: FixedWay, shape: Sequence[int], x: str) -> str:
-    """Add trunk and head; return the scores of the classes."""
-    trunk = way.trunk
-    phi = _patches(graph, trunk, shape, x) if isinstance(trunk, ImageTrunk) else _rows(graph, trunk, shape, x)
-    weights = way.solved.weights * way.solved.balance  # sums that no data have are named as such
-    return graph.node("Gemm", phi, graph.constant(weights[:-1]), graph.constant(weights[-1]))
+    """Add trunk and head; return the scores of the classes [samples, rows, classes]."""
+    trunk, solved = way.trunk, way.solved
+    features = _patches(graph, trunk, shape, x) if isinstance(trunk, ImageTrunk) else _rows(graph, trunk, shape, x)
+    weights = solved.weights * solved.balance
+    mean = graph.node("Gemm", features, graph.constant(weights[:-1]), graph.constant(weights[-1]))
+    spread = graph.node("Sqrt", _length_squared(graph, features, solved.inverse_factor))
+    noise = noise_of_samples(len(solved.noise)).to(weights) * solved.noise.sqrt() * solved.balance
+    return graph.node("Add", mean, graph.node("Mul", spread, graph.constant(noise)))
+
+
+def _length_squared(graph: Graph, features: str, triangle: Tensor) -> str:
+    """Return |triangle @ phi|^2 of each row, where phi are the features and a 1, in blocks as `predict` has them."""
+    parts = []
+    for first, last in blocks_of(len(triangle)):
+        columns = min(last, len(triangle) - 1)
+        some = graph.node("Slice", features, *(graph.constant(torch.tensor([side])) for side in (0, columns, 1)))
+        block = triangle[first:last]
+        product = graph.node("Gemm", some, graph.constant(block[:, :columns].T), graph.constant(block[:, -1]))
+        square = graph.node("Mul", product, product)
+        parts.append(graph.node("ReduceSum", square, graph.constant(torch.tensor([1])), keepdims=1))
+    return graph.node("Sum", *parts)
 
 
 def ongoing_logits(graph: Graph, way: OngoingWay, shape: Sequence[int], x: str) -> str:
-    """Add the net and the rule of :mod:`ucb.waves.ongoing`: the greatest log p - entropy of the heads that know it."""
+    """Add the net under each sample, and the rule of :mod:`ucb.waves.ongoing`: return [samples, rows, classes].
+
+    A class has the greatest log p - entropy of the heads that know it, where the entropy is that of the mean p.
+    """
     numbers = graph.node("Sub", _fractions(graph, shape, x), graph.constant(way.mean))
     numbers = _clipped(graph, graph.node("Div", numbers, graph.constant(way.spread)), -10.0, 10.0)
-    answers = _net(graph, way.method.net, numbers)
+    answers = _answers(graph, way.method.net, numbers)
     said, knows, begin = [], dict[int, list[int]](), 0
     for head in way.heads:
         columns = torch.arange(begin, begin + len(head))
-        own = graph.node("Gather", answers, graph.constant(columns), axis=1)
+        own = graph.node("Gather", answers, graph.constant(columns), axis=2)
         log_p = graph.node("LogSoftmax", own, axis=-1)
-        p_log_p = graph.node("Mul", graph.node("Exp", log_p), log_p)
+        mean = graph.node("ReduceMean", graph.node("Exp", log_p), axes=[0], keepdims=0)
+        p_log_p = graph.node("Mul", mean, graph.node("Log", graph.with_number("Max", mean, SMALLEST)))
         minus_entropy = graph.node("ReduceSum", p_log_p, graph.constant(torch.tensor([1])), keepdims=1)
         said.append(graph.node("Add", log_p, minus_entropy))
         for column, number in zip(columns.tolist(), head, strict=True):
@@ -45,9 +71,9 @@ def ongoing_logits(graph: Graph, way: OngoingWay, shape: Sequence[int], x: str) 
         begin += len(head)
     most = max(len(columns) for columns in knows.values())
     table = [columns + columns[-1:] * (most - len(columns)) for _, columns in sorted(knows.items())]
-    voices = graph.node("Concat", *said, axis=1)
+    voices = graph.node("Concat", *said, axis=2)
     return graph.node(
-        "ReduceMax", graph.node("Gather", voices, graph.constant(torch.tensor(table)), axis=1), axes=[2], keepdims=0
+        "ReduceMax", graph.node("Gather", voices, graph.constant(torch.tensor(table)), axis=2), axes=[3], keepdims=0
     )
 
 
@@ -111,10 +137,19 @@ class _Tracer(fx.Tracer):
         return isinstance(m, BayesLayer) or super().is_leaf_module(m, module_qualified_name)
 
 
-def _net(graph: Graph, net: HeadedNet, x: str) -> str:
-    """Add a net, all heads side by side."""
+@torch.no_grad()
+def _answers(graph: Graph, net: HeadedNet, x: str) -> str:
+    """Add a net under each sample, all heads side by side; return [samples, rows, answers]."""
     with net.eval().using(None):
         walked = _Tracer().trace(net)
+    generator = generator_for("opinion")
+    said = [_net(graph, net, walked, x, Pass("weights", generator=generator)) for _ in range(SAMPLES)]
+    first = graph.constant(torch.tensor([0]))
+    return graph.node("Concat", *(graph.node("Unsqueeze", one, first) for one in said), axis=0)
+
+
+def _net(graph: Graph, net: HeadedNet, walked: fx.Graph, x: str, p: Pass) -> str:
+    """Add a net with the weights of a pass; its layers draw them in the order in which the net asks them."""
     modules, names = dict(net.named_modules()), dict[fx.Node, str]()
     for node in walked.nodes:
         if node.op == "placeholder":
@@ -125,7 +160,8 @@ def _net(graph: Graph, net: HeadedNet, x: str) -> str:
             layer = modules[str(node.target)]
             if type(layer) not in _LAYERS:
                 raise ValueError(f"a {type(layer).__name__} cannot be exported")
-            names[node] = _LAYERS[type(layer)](graph, layer, names[node.args[0]])
+            weights = layer.weights_of(p) if isinstance(layer, BayesLayer) else {}
+            names[node] = _LAYERS[type(layer)](graph, layer, names[node.args[0]], weights)
         elif node.op == "call_function" and node.target in _FUNCTIONS:
             given = node.args[0] if node.target is torch.cat else node.args
             names[node] = _FUNCTIONS[node.target](graph, *(names[each] for each in given))
@@ -134,22 +170,17 @@ def _net(graph: Graph, net: HeadedNet, x: str) -> str:
     raise ValueError("the net returns nothing")
 
 
-def _mean(layer: BayesLayer, name: str) -> Tensor | None:
-    gaussian = layer.gaussian(name)
-    return None if gaussian is None else gaussian.mean.detach()
+def _constants(graph: Graph, weights: Weights) -> list[str]:
+    return [graph.constant(weights[name]) for name in ("weight", "bias") if name in weights]
 
 
-def _weights(graph: Graph, layer: BayesLayer) -> list[str]:
-    return [graph.constant(mean) for name in ("weight", "bias") if (mean := _mean(layer, name)) is not None]
-
-
-def _convolution(graph: Graph, layer: BayesConv, x: str) -> str:
+def _convolution(graph: Graph, layer: BayesConv, x: str, weights: Weights) -> str:
     if layer.wrap is not None or isinstance(layer.padding, str):
         raise ValueError("a convolution that pads with anything but zeros cannot be exported")
     return graph.node(
         "Conv",
         x,
-        *_weights(graph, layer),
+        *_constants(graph, weights),
         strides=list(layer.stride),
         pads=[*layer.padding, *layer.padding],
         dilations=list(layer.dilation),
@@ -157,20 +188,19 @@ def _convolution(graph: Graph, layer: BayesConv, x: str) -> str:
     )
 
 
-def _group_norm(graph: Graph, layer: BayesGroupNorm, x: str) -> str:
+def _group_norm(graph: Graph, layer: BayesGroupNorm, x: str, weights: Weights) -> str:
     """Normalise each group as if it were a channel, for which there is an operation."""
     one, zero = torch.ones(layer.groups), torch.zeros(layer.groups)
     grouped = graph.reshaped(x, 0, layer.groups, -1)
     normal = graph.node("InstanceNormalization", grouped, graph.constant(one), graph.constant(zero), epsilon=layer.eps)
     y = graph.node("Reshape", normal, graph.node("Shape", x))
     for name, kind in ("weight", "Mul"), ("bias", "Add"):
-        mean = _mean(layer, name)
-        if mean is not None:
-            y = graph.node(kind, y, graph.constant(mean.view(-1, 1, 1)))
+        if name in weights:
+            y = graph.node(kind, y, graph.constant(weights[name].view(-1, 1, 1)))
     return y
 
 
-def _max_pool(graph: Graph, layer: nn.MaxPool2d, x: str) -> str:
+def _max_pool(graph: Graph, layer: nn.MaxPool2d, x: str, _: Weights) -> str:
     kernel, stride = (
         [side, side] if isinstance(side, int) else list(side) for side in (layer.kernel_size, layer.stride)
     )
@@ -179,22 +209,22 @@ def _max_pool(graph: Graph, layer: nn.MaxPool2d, x: str) -> str:
     return graph.node("MaxPool", x, kernel_shape=kernel, strides=stride)
 
 
-def _global_pool(graph: Graph, layer: nn.AdaptiveAvgPool2d, x: str) -> str:
+def _global_pool(graph: Graph, layer: nn.AdaptiveAvgPool2d, x: str, _: Weights) -> str:
     if layer.output_size not in (1, (1, 1)):
         raise ValueError("only pooling of the whole image can be exported")
     return graph.node("GlobalAveragePool", x)
 
 
-_LAYERS: dict[type[nn.Module], Callable[[Graph, Any, str], str]] = {
-    BayesLinear: lambda graph, layer, x: graph.node("Gemm", x, *_weights(graph, layer), transB=1),
+_LAYERS: dict[type[nn.Module], Callable[[Graph, Any, str, Weights], str]] = {
+    BayesLinear: lambda graph, _, x, weights: graph.node("Gemm", x, *_constants(graph, weights), transB=1),
     BayesConv: _convolution,
     BayesGroupNorm: _group_norm,
     nn.MaxPool2d: _max_pool,
     nn.AdaptiveAvgPool2d: _global_pool,
-    nn.ReLU: lambda graph, layer, x: graph.node("Relu", x),
-    nn.Flatten: lambda graph, layer, x: graph.node("Flatten", x),
-    nn.Dropout: lambda graph, layer, x: x,
-    nn.Identity: lambda graph, layer, x: x,
+    nn.ReLU: lambda graph, layer, x, weights: graph.node("Relu", x),
+    nn.Flatten: lambda graph, layer, x, weights: graph.node("Flatten", x),
+    nn.Dropout: lambda graph, layer, x, weights: x,
+    nn.Identity: lambda graph, layer, x, weights: x,
 }
 _FUNCTIONS: dict[Any, Callable[..., str]] = {
     F.relu: lambda graph, x: graph.node("Relu", x),
