@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,9 +15,9 @@ from ucb.waves.fixed import FixedWay
 from ucb.waves.fixed_file import fixed_from, fixed_parts
 from ucb.waves.model import METHODS, Model
 from ucb.waves.ongoing_file import ongoing_from, ongoing_parts
-from ucb.waves.safe import DamagedModelError, packed, unpacked
+from ucb.waves.safe import DamagedModelError, packed, unpacked, unpacked_bytes
 from ucb.waves.sources import Shape
-from ucb.waves.wave import Wave
+from ucb.waves.wave_file import FIGURES, waves_from, waves_parts
 from ucb.waves.writing import write_whole
 
 LONGEST_SIDE = 1024
@@ -37,15 +36,7 @@ def to_bytes(model: Model) -> bytes:
     """Return a model as the bytes of its file."""
     way = model.known
     facts, tensors = fixed_parts(way) if isinstance(way, FixedWay) else ongoing_parts(way)
-    waves = [
-        {
-            "name": wave.name,
-            "examples": wave.examples,
-            "held_out": {name: list(pair) for name, pair in wave.held_out.items()},
-            "fingerprint": wave.fingerprint,
-        }
-        for wave in model.waves
-    ]
+    waves, figures = waves_parts(model.waves, model.classes)
     values = {
         "method": model.method,
         "net": model.net,
@@ -58,16 +49,16 @@ def to_bytes(model: Model) -> bytes:
         "way": facts,
     }
     own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
-    _refuse_unreadable(values, {**tensors, **own})
-    return packed(values, {**tensors, **own})
+    data = packed(values, {**tensors, **figures, **own})
+    _refuse_unreadable(data)
+    return data
 
 
-def _refuse_unreadable(values: dict[str, Any], tensors: Mapping[str, Tensor]) -> None:
+def _refuse_unreadable(data: bytes) -> None:
     """Refuse to write what could not be read again: the data are about to be deleted."""
     try:
-        as_read = {name: value.detach().cpu().contiguous() for name, value in tensors.items()}
-        _model(Fields(json.loads(json.dumps(values))), as_read)
-    except (ValueError, TypeError, KeyError, RuntimeError) as error:
+        _understood(unpacked_bytes(data), "it")
+    except DamagedModelError as error:
         raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
 
 
@@ -75,13 +66,18 @@ def read(path: Path) -> Model:
     """Return the model in a file; whatever is wrong with it is said in one sentence."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
-    values, tensors = unpacked(path)
+    return _understood(unpacked(path), str(path))
+
+
+def _understood(content: tuple[dict[str, Any], dict[str, Tensor]], named: str) -> Model:
+    """Return the model that a file describes."""
+    values, tensors = content
     try:
         return _model(Fields(values), tensors)
     except FieldError as error:
-        raise DamagedModelError(f"{path} is damaged: {error}") from None
+        raise DamagedModelError(f"{named} is damaged: {error}") from None
     except (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError, AttributeError) as error:
-        raise DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
+        raise DamagedModelError(f"{named} is damaged: {str(error)[:200]}") from None
 
 
 def _model(fields: Fields, tensors: Mapping[str, Tensor]) -> Model:
@@ -96,12 +92,12 @@ def _model(fields: Fields, tensors: Mapping[str, Tensor]) -> Model:
     model.classes = fields.list("classes", checked_text, MOST_CLASSES)
     if not model.classes or len(set(model.classes)) < len(model.classes):
         raise FieldError("classes are none, or one stands there twice")
-    model.waves = fields.list("waves", lambda where, value: _wave(Fields(value, where), set(model.classes)))
+    model.waves = waves_from(fields, model.classes, tensors)
     if not model.waves:
         raise FieldError("waves are none")
     facts = Fields(fields.get("way"), "way")
     calibration = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
-    own = {name: value for name, value in tensors.items() if name not in calibration}
+    own = {name: value for name, value in tensors.items() if name not in calibration and name != FIGURES}
     model.calibration = _calibration(calibration)
     model.way = fixed_from(model, facts, own) if method == "fixed" else ongoing_from(model, facts, own)
     return model
@@ -112,25 +108,6 @@ def _shape(fields: Fields) -> Shape:
     if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3) and max(shape[1:]) <= LONGEST_SIDE):
         return shape
     raise FieldError(f"shape is {list(shape)}, neither an image's nor a row's")
-
-
-def _wave(fields: Fields, classes: set[str]) -> Wave:
-    fields.only("name", "examples", "held_out", "fingerprint")
-    examples = fields.table("examples", checked_whole)
-    held_out = fields.table("held_out", _pair)
-    if not examples or not {*examples, *held_out} <= classes:
-        raise FieldError(f"{fields.where} names no classes, or unknown ones")
-    stamp = fields.get("fingerprint")
-    if not isinstance(stamp, str) or len(stamp) > 64:
-        raise FieldError(f"{fields.where}.fingerprint is no short text")
-    return Wave(fields.text("name"), examples, held_out, stamp)
-
-
-def _pair(where: str, value: Any) -> tuple[int, int]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise FieldError(f"{where} is no pair")
-    asked = checked_whole(where, value[0])
-    return asked, checked_whole(where, value[1], most=asked)
 
 
 def _calibration(tensors: Mapping[str, Tensor]) -> Calibration:

@@ -8,16 +8,17 @@ never allocated.
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import safetensors.torch
 import torch
 from torch import Tensor
 
-FORMAT, VERSION = "ucb-model", 1
+FORMAT, VERSION = "ucb-model", 2
 LONGEST_HEADER = 64 << 20
 LARGEST = 1 << 36
 
@@ -36,7 +37,20 @@ def packed(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
 
 def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the JSON values and the tensors of a file, if it is whole."""
-    header = _header(path)
+    size = path.stat().st_size
+    if not path.is_file():
+        raise DamagedModelError(f"{path} is no file: name the model's own file")
+    with path.open("rb") as file:
+        return _unpacked(file, size, str(path))
+
+
+def unpacked_bytes(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Return what ``unpacked`` finds in a file of these bytes, or refuse them as it would."""
+    return _unpacked(io.BytesIO(data), len(data), "it")
+
+
+def _unpacked(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    header = _header(file, size, path)
     facts = header.get("__metadata__")
     if not isinstance(facts, dict) or facts.get("format") != FORMAT:
         raise DamagedModelError(f"{path} is no model of ucb")
@@ -48,7 +62,8 @@ def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     if int(version) < 1:
         raise DamagedModelError(f"{path} is damaged: its version is {version!r}")
     try:
-        tensors = safetensors.torch.load(path.read_bytes())
+        file.seek(0)
+        tensors = safetensors.torch.load(file.read())
     except Exception as error:  # of a broken header the library may say anything
         raise DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
     text = facts.get("model")
@@ -68,16 +83,14 @@ def _in_order(data: bytes) -> bytes:
     return len(header).to_bytes(8, "little") + header + data[8 + length :]
 
 
-def _header(path: Path) -> dict[str, Any]:
+def _header(file: BinaryIO, size: int, path: str) -> dict[str, Any]:
     """Read and check the header alone."""
-    size = path.stat().st_size
-    if not path.is_file():
-        raise DamagedModelError(f"{path} is no file: name the model's own file")
-    with path.open("rb") as file:
-        length = int.from_bytes(file.read(8), "little")
-        if size < 10 or not 2 <= length <= min(LONGEST_HEADER, size - 8):
-            raise DamagedModelError(f"{path} is no model of ucb, or it is cut short")
-        text = file.read(length)
+    length = int.from_bytes(file.read(8), "little")
+    if size < 10 or not 2 <= length <= size - 8:
+        raise DamagedModelError(f"{path} is no model of ucb, or it is cut short")
+    if length > LONGEST_HEADER:
+        raise DamagedModelError(f"{path} has {length:,} bytes of names and notes, and {LONGEST_HEADER:,} are the most")
+    text = file.read(length)
     if size > LARGEST:
         raise DamagedModelError(f"{path} has {size} bytes, far more than a model of ucb")
     header = _json(path, text)
@@ -86,7 +99,7 @@ def _header(path: Path) -> dict[str, Any]:
     return header
 
 
-def _json(path: Path, text: str | bytes) -> Any:
+def _json(path: str, text: str | bytes) -> Any:
     def each_name_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
