@@ -251,6 +251,50 @@ def test_what_is_wrong_with_a_parquet_file_is_said(tmp_path, values, why):
         labelled(path)
 
 
+@pytest.mark.parametrize(
+    "values",
+    [
+        lambda arrow: arrow.array([[1], [2], [1], [2]]),
+        lambda arrow: arrow.array([[1, 2]] * 4, arrow.list_(arrow.int64(), 2)),
+        lambda arrow: arrow.array([{"a": 1, "b": "x"}] * 4),
+        lambda arrow: arrow.array([[("a", 1)]] * 4, arrow.map_(arrow.string(), arrow.int64())),
+    ],
+)
+def test_nested_values_of_parquet_are_neither_labels_nor_numbers(tmp_path, values):
+    """As a label such a value would be a class by the way Python writes it."""
+    nested = values(pytest.importorskip("pyarrow"))
+    path = parquet(tmp_path / "table.parquet", {"u": [1.0, 2, 3, 4], "kinds": nested})
+    with pytest.raises(ValueError, match=r"column 'kinds' holds \w+<.*, and a label must be one text, number or date"):
+        labelled(path, label="kinds")
+    path = parquet(tmp_path / "table.parquet", {"u": nested, "label": list("abab")})
+    with pytest.raises(ValueError, match=r"column 'u' holds \w+<.*, and only numbers can be learnt"):
+        labelled(path)
+
+
+def test_labels_of_parquet_have_many_types(tmp_path):
+    """A whole number is the same class however it is stored; single values of other types are shown as text."""
+    from datetime import date
+    from decimal import Decimal
+
+    arrow = pytest.importorskip("pyarrow")
+    day, long = date(2026, 1, 2), "1234567890123456789012345678901234567890"
+    exact = arrow.array([Decimal("1.00"), Decimal("2.50"), Decimal("100.00")])
+    for values, expected in [
+        (arrow.array([1, 2, 100]), ["1", "2", "100"]),
+        (arrow.array([1.0, 2.5, 100.0]), ["1", "2.5", "100"]),
+        (exact, ["1", "2.5", "100"]),
+        (arrow.array([Decimal(long), Decimal(0), Decimal(-7)], arrow.decimal256(50, 1)), [long, "0", "-7"]),
+        (arrow.array(["x", "y ", "x"]).dictionary_encode(), ["x", "y", "x"]),
+        (arrow.array(["x", "y", "x"], arrow.large_string()), ["x", "y", "x"]),
+        (arrow.array([b"x", "ü".encode(), b"\xff"]), ["x", "ü", "\\xff"]),
+        (arrow.array([b"xy", b"zz", b"xy"], arrow.binary(2)), ["xy", "zz", "xy"]),
+        (arrow.array([day, day, date(1999, 12, 31)]), ["2026-01-02", "2026-01-02", "1999-12-31"]),
+        (arrow.array([True, False, True]), ["True", "False", "True"]),
+    ]:
+        examples = labelled(parquet(tmp_path / "table.parquet", {"u": [1.0, 2, 3], "label": values}))
+        assert examples.labels == expected
+
+
 def test_parquet_needs_its_extra(tmp_path, monkeypatch):
     (tmp_path / "table.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)

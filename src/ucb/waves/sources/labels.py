@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from decimal import Decimal
 from typing import Any
 
 
@@ -21,4 +22,7 @@ def _as_label(value: Any) -> str | None:
         if not math.isfinite(value):
             return None
         return str(int(value)) if value.is_integer() else str(value)
+    if isinstance(value, Decimal):
+        digits = format(value, "f")
+        return digits.rstrip("0").rstrip(".") if "." in digits else digits
     return str(value).strip()

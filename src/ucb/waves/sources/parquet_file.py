@@ -17,6 +17,8 @@ from ucb.waves.sources.rows import Block, Rows
 from ucb.waves.sources.words import short, shown
 
 VALUES = 1 << 20
+TEXTS, BYTES = ("string", "large_string", "string_view"), ("binary", "large_binary", "binary_view")
+"""What pyarrow calls its types; older versions do not know all of them."""
 
 
 class _DamagedError(Exception):
@@ -38,7 +40,11 @@ def read_parquet(
             for place, name in zip(choice.positions, choice.names, strict=True):
                 kind = schema.field(place).type
                 if not _is_usable(arrow.types, kind):
-                    raise ValueError(f"{where}: column {name!r} holds {kind}, and only numbers can be learnt")
+                    said = f"holds {short(str(kind))}, and only numbers can be learnt"
+                    raise ValueError(f"{where}: column {name!r} {said}")
+            if choice.label is not None and not _is_label(arrow.types, kind := schema.field(choice.label).type):
+                said = f"holds {short(str(kind))}, and a label must be one text, number or date"
+                raise ValueError(f"{where}: column {header[choice.label]!r} {said}")
             return Rows(path, choice, choice.names).gather(_blocks(arrow, table, header, choice))
         except _DamagedError as error:
             raise ValueError(f"{where} is no parquet file, or damaged: {error}") from None
@@ -63,11 +69,20 @@ def _is_usable(types: Any, kind: Any) -> bool:
     if types.is_dictionary(kind):
         return _is_usable(types, kind.value_type)
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests) or _is_text(types, kind)
+    return any(test(kind) for test in tests) or _is_text(kind)
 
 
-def _is_text(types: Any, kind: Any) -> bool:
-    return bool(types.is_string(kind) or types.is_large_string(kind))
+def _is_label(types: Any, kind: Any) -> bool:
+    """Whether each value is a single one; a list or a struct would become a class by its Python text."""
+    if types.is_dictionary(kind):
+        return _is_label(types, kind.value_type)
+    kind = getattr(kind, "storage_type", kind)  # of an extension, such as a UUID
+    is_bytes = str(kind) in BYTES or types.is_fixed_size_binary(kind)
+    return bool(is_bytes or types.is_temporal(kind) or _is_usable(types, kind))
+
+
+def _is_text(kind: Any) -> bool:
+    return str(kind) in TEXTS
 
 
 def _blocks(arrow: Any, table: Any, header: list[str], choice: Choice) -> Iterator[Block]:
@@ -87,7 +102,7 @@ def _block(arrow: Any, piece: Any, header: list[str], choice: Choice) -> Block:
     without: dict[int, str] = {}
     for place, (position, name) in enumerate(zip(choice.positions, choice.names, strict=True)):
         values = _plain(arrow, piece.column(header[position]))
-        if _is_text(arrow.types, values.type):
+        if _is_text(values.type):
             texts = [text or "" for text in values.to_pylist()]
             read = [number(text) for text in texts]
             for row, value in enumerate(read):
