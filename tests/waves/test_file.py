@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 
 from tests.waves.asking import ask, finite_json, sentence
+from tests.waves.costs import LINEAR, growth
 from tests.waves.data import blobs, digits
 from ucb.waves import DamagedModelError, Model, holding_out, learn, safe
 from ucb.waves.file import to_bytes
@@ -424,6 +425,29 @@ def test_a_thousand_classes_in_every_wave_grow_the_header_by_little(tmp_path, mo
     assert Model.open(tmp_path / "m.ucb").waves == model.waves
     for (few, short), (many, long) in pairwise(sizes):
         assert (long - short) / (many - few) < 300, "bytes for each wave"
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("version", [1, 2])
+def test_opening_takes_time_in_proportion_to_classes_and_waves(tmp_path, version):
+    def prepared(size):
+        model, path = Model(), tmp_path / f"{size}.ucb"
+        model.learn(blobs("ab", 4))
+        model.classes = [f"class {number}" for number in range(size)]
+        model.way.head.grow(size)
+        model.waves = [Wave(f"of {name}", {name: 2}, {name: (1, 1)}) for name in model.classes]
+        values, tensors = parts(model)
+        if version == 1:
+            del tensors["waves.figures"]
+            values["waves"] = [
+                {"name": wave.name, "examples": wave.examples, "held_out": wave.held_out, "fingerprint": ""}
+                for wave in model.waves
+            ]
+        path.write_bytes(safe.packed(values, tensors))
+        assert Model.open(path).waves == model.waves
+        return lambda: Model.open(path)
+
+    assert growth(prepared, 1500) < LINEAR
 
 
 @pytest.mark.usefixtures("small")

@@ -3,11 +3,14 @@
 import builtins
 import time
 import tracemalloc
+from functools import partial
 
 import pytest
 import torch
 
+from tests.waves.costs import LINEAR, growth
 from ucb.waves.sources import fingerprint, labelled
+from ucb.waves.sources.columns import choose
 from ucb.waves.sources.image_shape import SAMPLE
 
 from .files import drawn, write
@@ -55,6 +58,22 @@ def test_a_long_table_is_kept_as_numbers(tmp_path):
     tracemalloc.stop()
     assert len(examples) == 40_000
     assert kept < 6e6
+
+
+@pytest.mark.parametrize("labels", [True, False])
+@pytest.mark.parametrize("known", [True, False])
+def test_columns_are_chosen_in_time_in_proportion_to_their_number(labels, known):
+    """Of a wide table, whether it is the first or a model's columns are looked for among others."""
+
+    def prepared(size):
+        names = [f"f{number}" for number in range(size)]
+        header = ["label", *names, *(f"other {number}" for number in range(size if known else 0))]
+        columns, shape = (names[::-1], (size,)) if known else (None, None)
+        call = partial(choose, "table", header, labelled=labels, columns=columns, like=shape)
+        assert len(call().positions) == (size if known or labels else size + 1)
+        return call
+
+    assert growth(prepared, 2500) < LINEAR
 
 
 @pytest.mark.slow

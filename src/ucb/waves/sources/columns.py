@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from ucb.waves.sources.examples import Shape
@@ -46,7 +46,8 @@ def choose(
         raise ValueError(f"{where}: more than one column is called {short(twice[0])!r}")
     at = {names[place]: place for place in named}
     wanted = None if columns is None else [one_form(name).strip() for name in columns]
-    label_at = _label(where, at, label, wanted or []) if labelled else None
+    own = set(wanted or ())
+    label_at = _label(where, at, label, own) if labelled else None
     remarks = []
     if nameless := len(names) - len(named):
         remarks.append(counted(nameless, "column without a name is left out", "columns without names are left out"))
@@ -54,11 +55,11 @@ def choose(
         if missing := [name for name in wanted if name not in at]:
             raise ValueError(f"{where} lacks {counted(len(missing), 'column', 'columns')}: {listed(missing)}")
         positions = [at[name] for name in wanted]
-        ignored = [name for name, place in at.items() if name not in wanted and place != label_at]
+        ignored = [name for name, place in at.items() if name not in own and place != label_at]
     else:
         positions = [place for place in named if place != label_at]
         ignored = []
-        usual = _usual(at, [])
+        usual = _usual(at)
         if not labelled and like is not None and len(positions) == like[0] + 1 and len(usual) == 1:
             ignored = usual
             positions.remove(at[usual[0]])
@@ -71,7 +72,7 @@ def choose(
     return Choice(where, label_at, positions, [names[place] for place in positions], remarks)
 
 
-def _label(where: str, at: dict[str, int], label: str | None, wanted: list[str]) -> int:
+def _label(where: str, at: dict[str, int], label: str | None, wanted: Collection[str]) -> int:
     """Return the position of the label's column."""
     if label is not None:
         name = one_form(label).strip()
@@ -87,5 +88,5 @@ def _label(where: str, at: dict[str, int], label: str | None, wanted: list[str])
     return at[usual[0]]
 
 
-def _usual(at: dict[str, int], wanted: list[str]) -> list[str]:
+def _usual(at: dict[str, int], wanted: Collection[str] = ()) -> list[str]:
     return [name for name in at if name.casefold() in USUAL_LABELS and name not in wanted]
