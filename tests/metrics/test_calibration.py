@@ -67,3 +67,16 @@ def test_shapes_that_do_not_fit_are_refused():
     for metric in (ece, reliability, calibration):
         with pytest.raises(ValueError, match="bins"):
             metric(torch.tensor([[0.5, 0.5]]), torch.zeros(1, dtype=torch.long), 0)
+
+
+@pytest.mark.parametrize("label", [2, 7, -1])
+@pytest.mark.parametrize("metric", [nll, nlls, brier, ece, reliability, calibration])
+def test_a_label_that_numbers_no_class_is_refused(metric, label):
+    with pytest.raises(ValueError, match=f"labels must be between 0 and 1, one for each class, not {label}"):
+        metric(torch.tensor([[0.5, 0.5], [0.2, 0.8]]), torch.tensor([0, label]))
+
+
+@pytest.mark.parametrize("metric", [nll, nlls, brier, ece, reliability, calibration])
+def test_labels_that_are_no_whole_numbers_are_refused(metric):
+    with pytest.raises(TypeError, match="whole numbers"):
+        metric(torch.tensor([[0.5, 0.5]]), torch.tensor([0.5]))

@@ -1,5 +1,7 @@
 """AUROC from its definition: all pairs, one by one."""
 
+import math
+
 import pytest
 import torch
 
@@ -24,3 +26,14 @@ def test_values_that_tell_nothing_give_a_half_whatever_their_order():
 def test_one_kind_alone_is_refused():
     with pytest.raises(ValueError, match="both kinds"):
         auroc(torch.zeros(0), torch.ones(3))
+
+
+def test_what_is_not_a_number_has_no_rank():
+    """Sorting puts NaN last: a score that failed would count as the surest sign of all."""
+    sound = torch.tensor([0.1, 0.5, math.inf, -math.inf])
+    assert 0 <= auroc(sound, sound.flip(0)) <= 1
+    spoilt = torch.tensor([0.1, math.nan])
+    with pytest.raises(ValueError, match="values from inside hold NaN"):
+        auroc(spoilt, sound)
+    with pytest.raises(ValueError, match="values from outside hold NaN"):
+        auroc(sound, spoilt)

@@ -50,6 +50,20 @@ def finite(name: str, tensor: Tensor) -> Tensor:
     return tensor
 
 
+def no_nan(name: str, tensor: Tensor) -> Tensor:
+    """Return ``tensor`` if it holds no NaN, which is neither above nor below any number."""
+    if bool(tensor.isnan().any()):
+        raise ValueError(f"{name} hold NaN, which cannot be ranked")
+    return tensor
+
+
+def labels(least: float, most: float, classes: int) -> None:
+    """Refuse labels between ``least`` and ``most`` where they number ``classes`` classes."""
+    if not 0 <= least <= most < classes:
+        outside = least if least < 0 else most
+        raise ValueError(f"labels must be between 0 and {classes - 1}, one for each class, not {outside:g}")
+
+
 def fitting_mask(mask: Tensor, weight: Tensor) -> Tensor:
     """Return ``mask`` on the weight's device, if it is a boolean mask of the weight's shape."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:

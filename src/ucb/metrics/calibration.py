@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ucb.bayes.checks import count
+from ucb.bayes.checks import count, labels
 
 
 class Calibration(NamedTuple):
@@ -19,12 +19,12 @@ class Calibration(NamedTuple):
 
 
 def calibration(probabilities: Tensor, target: Tensor, bins: int = 15) -> Calibration:
-    """Return all three; the probabilities are checked once, and last: a GPU works on the rest until it has to tell."""
+    """Return all three; all is checked once, and last: a GPU works on the rest until it has to tell."""
     _check_shapes(probabilities, target)
     count("bins", bins)
     losses, held = _nlls(probabilities, target), _reliability(probabilities, target, bins)
     found = Calibration(losses, _ece(held, probabilities), held)
-    _check_rows(probabilities)
+    _check_rows(probabilities, target)
     return found
 
 
@@ -40,7 +40,8 @@ def nlls(probabilities: Tensor, target: Tensor) -> Tensor:
 
 
 def _nlls(probabilities: Tensor, target: Tensor) -> Tensor:
-    true = probabilities.gather(1, target.unsqueeze(1)).squeeze(1)
+    known = target.clamp(0, probabilities.shape[1] - 1)  # others are refused, but it may be after this
+    true = probabilities.gather(1, known.unsqueeze(1)).squeeze(1)
     return -true.clamp_min(torch.finfo(true.dtype).tiny).log()
 
 
@@ -83,7 +84,7 @@ def _reliability(probabilities: Tensor, target: Tensor, bins: int) -> Tensor:
 
 def _check(probabilities: Tensor, target: Tensor) -> None:
     _check_shapes(probabilities, target)
-    _check_rows(probabilities)
+    _check_rows(probabilities, target)
 
 
 def _check_shapes(probabilities: Tensor, target: Tensor) -> None:
@@ -92,10 +93,13 @@ def _check_shapes(probabilities: Tensor, target: Tensor) -> None:
             f"probabilities of shape {tuple(probabilities.shape)} do not fit targets of {tuple(target.shape)}: "
             "[rows, classes] and [rows] with at least one row and one class are needed"
         )
+    if target.dtype != torch.int64:
+        raise TypeError(f"labels must be whole numbers (torch.int64), not {target.dtype}")
 
 
-def _check_rows(probabilities: Tensor) -> None:
-    least, sums = probabilities.amin(), probabilities.sum(1).aminmax()
-    low, *ends = torch.stack([least, *sums]).tolist()  # one look: each holds up a GPU
+def _check_rows(probabilities: Tensor, target: Tensor) -> None:
+    numbers = [probabilities.amin(), *probabilities.sum(1).aminmax(), *target.aminmax()]
+    low, *ends, least, most = torch.stack([n.double() for n in numbers]).tolist()  # one look: each holds up a GPU
     if not (low >= 0 and all(abs(end - 1) < 1e-2 for end in ends)):
         raise ValueError("every row of probabilities must be at least 0 and add up to 1: are these logits?")
+    labels(least, most, probabilities.shape[1])
