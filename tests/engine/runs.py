@@ -51,7 +51,8 @@ def small_run(
 
 def figures(run):
     """Everything a run has found, times aside."""
-    return run.at.rows, run.at.before, run.at.at_start, run.at.epochs_used, run.at.steps
+    judged = [[[accuracy] for accuracy in row] for row in run.at.rows] + [run.at.own, run.at.last]
+    return judged, run.at.before, run.at.at_start, run.at.epochs_used, run.at.steps
 
 
 def weights(run):

@@ -37,7 +37,7 @@ def rounded(run):
 
 def begun(name):
     run = small_run(name)
-    run._begin(run._task())
+    run._begin(run._task(run.at.task))
     return run.method
 
 

@@ -118,16 +118,16 @@ def test_how_far_sigma_moved_is_read_at_once(looks):
     weights = dict(gaussians(run.method.net))
     several, one = list(weights)[:2], list(weights)[-1]
     for name in several:  # as if these had begun with random spreads
-        run.method.start[name] = torch.rand_like(run.method.start[name]) + 0.5
+        run.method.start[name] = torch.rand_like(weights[name].mu.detach()) + 0.5
     last = weights[one]
     last.mu, last.rho = (torch.nn.Parameter(p.detach()[:1].clone()) for p in (last.mu, last.rho))
-    run.method.start[one] = run.method.start[one][:1]
     looks.clear()
     found = sigma_movement(run.method)
     assert looks == ["tolist", "tolist"], "the figures, and the correlations where the start varied"
     assert [name for name, moved in found.items() if moved["correlation_with_start"] is not None] == several
     for name, gaussian in weights.items():
-        start, end = (t.detach().flatten().double() for t in (run.method.start[name], gaussian.sigma))
+        end = gaussian.sigma.detach().flatten().double()
+        start = torch.as_tensor(run.method.start[name]).double().flatten().expand_as(end)
         assert found[name] == moved_one_by_one(start, end)
     assert found[one]["std_log_sigma"] == 0
 
@@ -146,3 +146,20 @@ def test_a_result_keeps_which_test_examples_were_right_after_the_last_task(scena
     resumed = small_run("ucb", folder=tmp_path, stream=tiny_stream(scenario=scenario))
     assert resumed.resume()
     assert resumed.at.right == run.at.right
+
+
+def test_after_a_task_those_alone_are_looked_at_that_could_move():
+    """Heads that rest are as they were: to look at all of them after every task costs the square of the tasks."""
+    run = small_run("ucb", epochs=1)
+    everything = set(dict(gaussians(run.method.net)))
+    known = {}
+    for task in range(3):
+        run.learn_task()
+        known |= run.at.sigma[task]
+        assert known == sigma_movement(run.method), "what is not named has not moved"
+    trunk = {name for name in everything if name.startswith("trunk.")}
+    assert [set(moved) for moved in run.at.sigma] == [
+        everything,
+        trunk | {"heads.1.weight", "heads.1.bias"},
+        trunk | {"heads.2.weight", "heads.2.bias"},
+    ]

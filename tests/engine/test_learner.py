@@ -1,10 +1,12 @@
+import copy
 import json
+from pathlib import Path
 
 import pytest
 import torch
 
 from tests.streams import tiny_stream
-from ucb.engine import Learner, Schedule, Training, checkpoint
+from ucb.engine import Learner, Observer, Schedule, Training, checkpoint
 from ucb.nets import mlp
 from ucb.stream import Scenario
 
@@ -122,10 +124,51 @@ def test_what_was_saved_before_files_held_their_hash_is_loaded(saved, tmp_path):
 def test_the_file_of_another_version_is_named(saved, tmp_path):
     data, stream = saved
     header = header_of(data)
-    header["__metadata__"] = {"format": "2", "state": header["__metadata__"]["state"]}
+    header["__metadata__"] = {"format": "3"}
     (tmp_path / "model").write_bytes(with_header(data, header))
-    with pytest.raises(ValueError, match="model: the checkpoint has format 2, and this version reads format 1"):
+    with pytest.raises(ValueError, match="model: the checkpoint has format 3, and this version reads up to 2"):
         learner(stream).load(tmp_path / "model")
+
+
+def test_what_was_saved_in_the_first_format_is_loaded_and_goes_on():
+    """The file was written when every row had all its figures, and all sigma of all heads, as text."""
+    stream = tiny_stream()
+    torch.manual_seed(9)
+    made = Learner(mlp((8,), stream.head_sizes, [2]), stream, "ucb", training=TRAINING, lr=0.3)
+    made.load(Path(__file__).with_name("files") / "learner-of-format-1.safetensors")
+    at = made.run.at
+    assert (at.rows, at.before) == ([[91.0], [93.66666666666667, 69.66666666666667]], [52.0, 53.0])
+    assert [judged.nll for judged in at.judged_first] == [0.31024491786956787, 0.6192607283592224]
+    assert [judged.nll for judged in at.judged_last] == [0.286734014749527, 0.6192607283592224]
+    assert sum(count for bins in at.bins for count, _, _ in bins) == 600
+    assert [len(moved) for moved in at.sigma] == [8, 8]
+    again = made.run._judge(0, after=1)
+    assert again.nll == pytest.approx(0.286734014749527, rel=1e-4)
+    assert len(made.learn(stream.tasks[2])) == 3
+
+
+def test_the_best_weights_may_be_those_of_all_heads():
+    """Earlier versions kept the heads at rest in them, too."""
+    stream = tiny_stream()
+    whole, fresh = learner(stream).run, learner(stream, seed=9).run
+    whole.learn_task()
+
+    class KeepAt(Observer):
+        state = None
+
+        def epoch_ended(self, epoch):
+            if epoch.epoch == 2:
+                KeepAt.state = copy.deepcopy(whole.state_dict())
+
+    whole.observer = KeepAt()
+    whole.learn_task()
+    best = KeepAt.state["best"]
+    assert {name.split(".")[1] for name in best["net"] if name.startswith("heads.")} == {"1"}, "others cannot change"
+    best["net"] = {**KeepAt.state["method"]["net"], **best["net"]}
+    fresh.load_state_dict(KeepAt.state)
+    fresh.learn_task()
+    ours, theirs = fresh.method.net.state_dict(), whole.method.net.state_dict()
+    assert all(torch.equal(ours[name], theirs[name]) for name in theirs)
 
 
 @pytest.mark.parametrize("task", [3, 99, -1])

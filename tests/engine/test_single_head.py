@@ -82,8 +82,8 @@ def test_a_told_task_is_judged_over_its_own_outputs_only(told_and_hidden):
             logits = mean_forward(net, task.prepare(x))
         own = logits[:, first : first + 2].argmax(1) == y
         anywhere = logits.argmax(1) == y + first
-        assert told.judgements[-1][index].mean_weight_accuracy == pytest.approx(100 * float(own.double().mean()))
-        assert hidden.judgements[-1][index].mean_weight_accuracy == pytest.approx(100 * float(anywhere.double().mean()))
+        assert told.at.judged_last[index].mean_weight_accuracy == pytest.approx(100 * float(own.double().mean()))
+        assert hidden.at.judged_last[index].mean_weight_accuracy == pytest.approx(100 * float(anywhere.double().mean()))
     assert told.matrix.acc > hidden.matrix.acc + 10, "with the loss over own classes hidden tasks are mixed up"
 
 

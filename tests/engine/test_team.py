@@ -339,7 +339,7 @@ def test_tasks_of_different_sizes_are_learnt_apart(teams):
 def test_a_stack_takes_over_all_that_a_step_reads():
     runs = seeds()
     for run in runs:
-        run._begin(run._task())
+        run._begin(run._task(run.at.task))
     stack = Stack([run.method for run in runs], torch.zeros(2, 8))
     for place, run in enumerate(runs):
         for part, tensor in zip(stack.parts[place], tensors_of(run.method), strict=True):

@@ -129,7 +129,7 @@ WITH_STEPS = [(name, net) for name, net in EVERY if name != "conjugate"]
 def test_an_exact_head_learns_tasks_on_every_net(net):
     run = short_run("conjugate", net)
     run.learn()
-    assert all(math.isfinite(value) for row in run.at.rows for judged in row for value in judged)
+    assert all(math.isfinite(value) for judged in run.at.own + run.at.last for value in judged)
     assert run.method.head.counts.sum() == sum(len(task.train) for task in run.stream.tasks)
 
 
@@ -137,7 +137,7 @@ def test_an_exact_head_learns_tasks_on_every_net(net):
 def test_it_learns_tasks_and_goes_on_bit_for_bit_from_the_middle_of_the_last(name, net):
     whole, first, last = learnt(name, net).run, learnt(name, net).first, learnt(name, net).after[-1]
     assert [len(row) for row in whole.matrix.after] == list(range(1, TASKS.get(net, 2) + 1))
-    assert all(math.isfinite(value) for row in whole.at.rows for judged in row for value in judged)
+    assert all(math.isfinite(value) for judged in whole.at.own + whole.at.last for value in judged)
     assert any(not torch.equal(first[key], value) for key, value in last.items() if "trunk" in key)
     fresh = short_run(name, net, seed=5)
     fresh.load_state_dict(unpack(learnt(name, net).middle))

@@ -39,7 +39,8 @@ def test_the_next_task_starts_at_the_last_posterior_and_is_pulled_there():
     torch.testing.assert_close(weight.sigma.detach(), sigma)
     head = method.net.heads[1].posterior["weight"]
     assert (method.optimizer.state[head.mu]["anchor"] == 0).all()
-    torch.testing.assert_close(method.optimizer.state[head.mu]["precision"].rsqrt(), method.start["heads.1.weight"])
+    start = torch.full_like(head.mu, method.start["heads.1.weight"])
+    torch.testing.assert_close(method.optimizer.state[head.mu]["precision"].rsqrt(), start)
 
 
 def test_a_temperature_of_0_is_refused():

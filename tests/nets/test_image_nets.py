@@ -1,5 +1,7 @@
 """AlexNet, ResNet18 and their normalisation."""
 
+import copy
+
 import pytest
 import torch
 from torch import nn
@@ -97,6 +99,25 @@ def test_to_choose_a_head_does_not_walk_over_all_heads(monkeypatch):
     monkeypatch.setattr(net.heads, "named_modules", lambda *_, **__: pytest.fail("walked over the heads"))
     net.current = 1
     assert all(m.current == 1 for m in net.trunk.modules() if isinstance(m, TaskBatchNorm2d))
+
+
+def test_hidden_heads_are_passed_by_and_answer_as_ever():
+    net, x = resnet18((3, 32, 32), [2, 2, 3], 8).eval(), torch.randn(2, 3, 32, 32)
+    whole, names = net(x), list(net.state_dict())
+    with net.heads.showing([1]):
+        shown = {name for name in net.state_dict() if name.startswith("heads.")}
+        assert shown == {"heads.1.weight", "heads.1.bias"}
+        assert (len(net.heads), len(list(net.heads)), net.heads[-1].out_features) == (3, 3, 3)
+        assert torch.equal(net(x), whole), "head 0"
+        copied = copy.deepcopy(net)
+        with net.heads.showing(None):
+            state = net.state_dict()
+        net.load_state_dict({name: torch.zeros_like(value) for name, value in state.items()})
+    assert list(net.state_dict()) == names
+    assert [bool(head.weight.any()) for head in net.heads] == [True, False, True]
+    with copied.heads.showing(None):
+        assert torch.equal(copied(x), whole)
+        assert list(copied.state_dict()) == names
 
 
 @pytest.mark.parametrize("name", [name for name in NETS if name != "patches"])  # whose filters are never learnt

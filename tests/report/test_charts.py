@@ -7,7 +7,7 @@ from statistics import mean, stdev
 
 import pytest
 
-from tests.report.results import CURVE, MATRIX, SIGMA, TASKS, result
+from tests.report.results import CURVE, HALF, MATRIX, SIGMA, TASKS, result
 from ucb.report import charts, comparison
 
 RESULTS = Path(__file__).parents[2] / "results"
@@ -67,6 +67,12 @@ def test_sigma_by_task_has_a_column_for_each_task():
     assert trace["text"] == [[0.75, 0.5, 0.5], [1.0, 1.0, 1.0]]
     assert [[2**value for value in row] for row in trace["z"]] == [pytest.approx(row) for row in trace["text"]]
     assert trace["zmin"] == -trace["zmax"], "a ratio of 1 has the colour of the middle"
+
+
+def test_layers_that_are_not_named_again_are_as_they_were():
+    name = "trunk.1.weight"
+    short = result(sigma_by_task=[HALF, {name: SIGMA[name]}, {}])
+    assert charts.sigma_by_task(short) == charts.sigma_by_task(result())
 
 
 def test_the_reliability_diagram_and_its_error():

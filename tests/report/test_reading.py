@@ -125,7 +125,7 @@ LONE = {"trunk": {"ratio_p1": 0.5, "ratio_p50": 1.0, "ratio_p99": 2.0}}
         ("sigma", {"trunk": {"ratio_p50": 1.0}}),
         ("sigma", {"trunk": 1.0}),
         ("sigma", {"trunk": {"ratio_p1": 0.0, "ratio_p50": 1.0, "ratio_p99": 2.0}}),
-        ("sigma_by_task", [LONE, {}, LONE]),
+        ("sigma_by_task", [{}, LONE, LONE]),
         ("sigma_by_task", [LONE] * 4),
         ("device", 3),
         ("versions", ["0.1.0"]),

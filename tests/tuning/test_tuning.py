@@ -101,7 +101,7 @@ def test_the_score_projects_the_forgetting_of_one_step_to_all_tasks():
     run = small_run("ord-ft")
     run.learn()
     row = judged(run, {}, None)
-    assert row["score"] == pytest.approx(sum(each.nll for each in run.judgements[-1]) / 3)
+    assert row["score"] == pytest.approx(sum(each.nll for each in run.at.judged_last) / 3)
 
 
 def test_held_out_data_judges_and_test_data_is_never_read(sealed, tmp_path):
@@ -176,7 +176,7 @@ def test_ctrl_c_stops_all_trials_that_learn_side_by_side(monkeypatch):
     monkeypatch.setattr(trial, "obstacle_beside_others", lambda run: None)
     with pytest.raises(InterruptedRunError):
         list(trial.try_together(Search("mnist-5split", "ord-ft", **SMALL), [{"lr": 0.1}, {"lr": 0.3}]))
-    assert [len(run.judgements) for run in runs] == [0, 0]
+    assert [len(run.at.judged_first) for run in runs] == [0, 0]
 
 
 def test_trials_that_ended_are_found_though_another_failed(monkeypatch):

@@ -138,6 +138,18 @@ def flipped(path):
     path.write_bytes(bytes(kept))
 
 
+def test_an_interrupted_wave_that_goes_on_with_other_kernels_says_so(tmp_path):
+    wave, path = digits([0, 1], 80), tmp_path / "m"  # three batches an epoch
+    with pytest.raises(KeyboardInterrupt):
+        learn(path, wave, method="ucb-ng", epochs=8, watcher=Stops(22), pause=0.0)
+    spoilt(keeping.progress_file(path), lambda state: state["run"]["progress"].update(kernels=["woven by hand"]))
+    watcher = Stops(10_000)
+    learn(path, wave, method="ucb-ng", epochs=8, watcher=watcher, pause=0.0)
+    went_on, others = watcher.said
+    assert went_on == "going on from m.learning"
+    assert "than up to here, woven by hand: the figures will not be those of a run that was never cut" in others
+
+
 STALE = {
     "is of other data": None,
     "is of another version of ucb": lambda path: spoilt(path, lambda state: state["identity"].update(version="0.0.1")),

@@ -12,14 +12,23 @@ import json
 import os
 import re
 import shutil
+import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import safetensors.torch
+import torch
+from torch import Tensor
 
 from ucb.engine.state import State, flatten, unflatten
 
-FORMAT = 1
+FORMAT = 2
+READ = ("1", "2")
+"""The formats that are read. In the first, the tree of names and numbers lay in the header, as text."""
+TREE = "tree"
+"""The tensor that holds the tree now: others begin with a slash."""
+MOST_TEXT = 1 << 26
+"""Of the tree: the few bytes that a file takes for it could else become any number."""
 _BLANK = "0" * 64
 _NAME = re.compile(r"checkpoint-(\d{6})-([0-9a-f]{16})\.safetensors")
 
@@ -87,7 +96,8 @@ def pack(state: State, *, sealed: bool = False) -> bytes:
     """Return a state as the bytes of a safetensors file; ``sealed``, they hold their own hash."""
     tree, tensors = flatten(state)
     packed = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-    facts = {"format": str(FORMAT), "state": json.dumps(tree)}
+    packed[TREE] = _squeezed(json.dumps(tree).encode())
+    facts = {"format": str(FORMAT)}
     if not sealed:
         return safetensors.torch.save(packed, facts)
     blank = safetensors.torch.save(packed, facts | {"sha256": _BLANK})
@@ -102,9 +112,25 @@ def unpack(data: bytes) -> State:
         blank = data.replace(_seal(header["sha256"]), _seal(_BLANK), 1)
         if hashlib.sha256(blank).hexdigest() != header["sha256"]:
             raise ValueError("the content is not what was written")
-    if header["format"] != str(FORMAT):
-        raise OtherFormatError(f"the checkpoint has format {header['format']}, and this version reads format {FORMAT}")
-    return unflatten(json.loads(header["state"]), safetensors.torch.load(data))
+    if header["format"] not in READ:
+        raise OtherFormatError(f"the checkpoint has format {header['format']}, and this version reads up to {FORMAT}")
+    tensors = safetensors.torch.load(data)
+    text = header["state"] if header["format"] == "1" else _unsqueezed(tensors.pop(TREE))
+    return unflatten(json.loads(text), tensors)
+
+
+def _squeezed(text: bytes) -> Tensor:
+    """Return a text as few bytes: the names in it are much alike."""
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"names and numbers of a state take {len(text)} bytes, and may take {MOST_TEXT}")
+    return torch.frombuffer(bytearray(zlib.compress(text)), dtype=torch.uint8)
+
+
+def _unsqueezed(squeezed: Tensor) -> bytes:
+    text = zlib.decompressobj().decompress(squeezed.numpy().tobytes(), MOST_TEXT + 1)
+    if len(text) > MOST_TEXT:
+        raise ValueError("names and numbers of the state take too much memory")
+    return text
 
 
 def _seal(digest: str) -> bytes:

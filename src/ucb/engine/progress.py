@@ -1,12 +1,26 @@
-"""Where a run stands, and what it has found so far: beside the method's state, all that a checkpoint must hold."""
+"""Where a run stands, and what it has found so far: beside the method's state, all that a checkpoint must hold.
+
+Figures are kept as tensors, few and long: a task adds some hundred bytes to a checkpoint, however many came before.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-from typing import Any
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass, field, fields
+from itertools import islice
+from typing import Any, Self
 
-from ucb.engine.sigma import Movement
+import torch
+
+from ucb.bayes import checks
+from ucb.engine.evaluate import Judgement
+from ucb.engine.sigma import FIGURES, Movement
+from ucb.metrics import AccuracyMatrix
+
+Figures = list[float]
+"""What is known of one task, as numbers."""
 
 
 @dataclass
@@ -31,16 +45,155 @@ class Progress:
     seconds_before_epoch: float = 0.0
     """What they were when the present epoch began; checkpoints inside it count on."""
     task_seconds: list[float] = field(default_factory=list)
-    rows: list[list[list[float]]] = field(default_factory=list)
-    """After each task, the judgement of all tasks so far, as numbers."""
+    rows: list[list[float]] = field(default_factory=list)
+    """After each task, the accuracy on those that were judged then: the last ones of all so far."""
+    own: list[Figures] = field(default_factory=list)
+    """The judgement of each task right after it was learnt."""
+    last: list[Figures] = field(default_factory=list)
+    """After the last task, the judgement of those that were judged then."""
     before: list[float] = field(default_factory=list)
     at_start: list[float] = field(default_factory=list)
     epochs_used: list[int] = field(default_factory=list)
     before_end: list[float] = field(default_factory=list)
     """Accuracy on each task before the method ended it, where a method wants that to count."""
     bins: list[list[list[float]]] = field(default_factory=list)
-    """After the last task, the bins of confidence of all tasks so far."""
+    """After the last task, the bins of confidence of those that were judged then."""
     right: list[dict[str, Any]] = field(default_factory=list)
     """After the stream's last task, which test examples of each task were right, packed."""
     sigma: list[dict[str, Movement]] = field(default_factory=list)
-    """After each task, how far sigma has moved in each weight tensor; empty without sigma."""
+    """How far sigma has moved after the first task in each weight tensor, and after others in those that learnt; empty
+    without sigma."""
+    kernels: list[str] = field(default_factory=list)
+    """What drew the noise so far: more than one where the run went on without those that it began with."""
+
+    def add(self, row: list[Judgement]) -> None:
+        """Keep the judgement of all tasks so far, after one more of them."""
+        judged = [judgement for judgement in row if not math.isnan(judgement.accuracy)]
+        self.rows.append([judgement.accuracy for judgement in judged])
+        self.own.append(row[-1].figures)
+        self.last = [judgement.figures for judgement in judged]
+        self.bins = [judgement.bins for judgement in judged]
+
+    @property
+    def judged_last(self) -> list[Judgement]:
+        """The judgement of all tasks so far, after the last of them."""
+        known = [Judgement(*figures) for figures in self.last]
+        return [Judgement.missing()] * (len(self.rows) - len(known)) + known
+
+    @property
+    def judged_first(self) -> list[Judgement]:
+        """The judgement of each task so far, right after it was learnt."""
+        return [Judgement(*figures) for figures in self.own]
+
+    @property
+    def matrix(self) -> AccuracyMatrix:
+        """The accuracy matrix so far."""
+        rows = [[math.nan] * (tasks - len(row)) + row for tasks, row in enumerate(self.rows, start=1)]
+        for row, accuracy in zip(rows, self.before_end, strict=False):
+            row[-1] = accuracy
+        return AccuracyMatrix(rows, list(self.before), list(self.at_start))
+
+    def state(self) -> dict[str, Any]:
+        """Return it as a checkpoint holds it."""
+        held = {each.name: getattr(self, each.name) for each in fields(self)}
+        held |= {name: list(value) for name, value in held.items() if isinstance(value, list)}
+        held |= {name: _table(held[name]) for name in _TABLES}
+        accuracies = [accuracy for row in self.rows for accuracy in row]
+        moved = [[each[figure] for figure in FIGURES] for row in self.sigma for each in row.values()]
+        held["rows"] = {"lengths": [len(row) for row in self.rows], "table": _table(accuracies)}
+        held["sigma"] = {
+            "names": [list(row) for row in self.sigma],
+            "table": _table([[math.nan if number is None else number for number in each] for each in moved]),
+        }
+        return held
+
+    @classmethod
+    def of(cls, state: dict[str, Any]) -> Self:
+        """Return what a checkpoint holds, as this version or an earlier one has saved it."""
+        held = dict(state)
+        if isinstance(held["rows"], dict):
+            held |= {name: _listed(held[name]) for name in _TABLES}
+            rows, sigma = held["rows"], held["sigma"]
+            held["rows"] = _cut(_listed(rows["table"]), rows["lengths"])
+            moved = _cut(_listed(sigma["table"]), [len(names) for names in sigma["names"]])
+            held["sigma"] = [
+                {name: _movement(figures) for name, figures in zip(names, part, strict=True)}
+                for names, part in zip(sigma["names"], moved, strict=True)
+            ]
+        else:  # all figures of all rows, where nothing but the accuracy is asked for again
+            held |= _of_full_rows(held["rows"])
+            held["bins"] = [bins for bins in held.get("bins", []) if bins]
+        return cls(**held)
+
+    @property
+    def where(self) -> str:
+        """The position in words, but for the batch."""
+        return f"task {self.task + 1}, epoch {self.epoch + 1}"
+
+    def refuse_impossible(self, tasks: int, epochs: int, batches_of: Callable[[int], int]) -> None:
+        """Refuse a position where no run is that has so many tasks: what lies beyond an end would be taken as done.
+
+        ``batches_of`` says how long a task's epochs are. A phase's share of the ``epochs`` is rounded, and 1 at least.
+        """
+        for name in ("task", "phase", "epoch", "batch"):
+            checks.count(f"the checkpoint's {name}", getattr(self, name), least=0)
+        batches = batches_of(self.task) if self.task < tasks else 0
+        if self.task > tasks or self.epoch > epochs + self.phase + 1 or self.batch > batches:
+            where = f"{self.where}, batch {self.batch}"
+            raise ValueError(f"the checkpoint stands at {where}, and no run of these {tasks} tasks is ever there")
+
+    def refuse_phase_beyond(self, phases: int) -> None:
+        """Refuse a phase that a task does not have."""
+        if self.phase > phases:
+            where = f"phase {self.phase + 1} of task {self.task + 1}"
+            raise ValueError(f"the checkpoint stands at {where}, and this method's task has {phases}")
+
+
+_TABLES = ("losses", "task_seconds", "own", "last", "before", "at_start", "before_end", "bins")
+"""Lists of numbers, or of equally long lists of them."""
+
+MOST_NUMBERS = 1 << 26
+"""In a table: the accuracies of 11,000 tasks. The few bytes that a file takes for them could else become any number."""
+
+
+def _table(values: list[Any]) -> dict[str, Any]:
+    """Return numbers in few bytes: accuracies, whose number grows with the square of the tasks, are much alike."""
+    numbers = torch.tensor(values, dtype=torch.float64)
+    squeezed = zlib.compress(numbers.numpy().tobytes())
+    return {"shape": list(numbers.shape), "squeezed": torch.frombuffer(bytearray(squeezed), dtype=torch.uint8)}
+
+
+def _listed(table: dict[str, Any]) -> list[Any]:
+    """Undo ``_table``."""
+    count = math.prod(table["shape"])
+    if not 0 <= count <= MOST_NUMBERS:
+        raise ValueError(f"the checkpoint has a table of {count} numbers, and no run has so many")
+    data = zlib.decompressobj().decompress(table["squeezed"].numpy().tobytes(), 8 * count + 1)
+    if len(data) != 8 * count:
+        raise ValueError(f"a table of the checkpoint is not of the {count} numbers that it should have")
+    found: list[Any] = (
+        torch.frombuffer(bytearray(data), dtype=torch.float64).view(table["shape"]).tolist() if data else []
+    )
+    return found
+
+
+def _cut(values: list[Any], lengths: list[int]) -> list[list[Any]]:
+    """Return a list in pieces of these lengths."""
+    if sum(lengths) != len(values):
+        raise ValueError(f"the checkpoint has {len(values)} rows of figures where {sum(lengths)} belong")
+    rest = iter(values)
+    return [list(islice(rest, length)) for length in lengths]
+
+
+def _movement(figures: Figures) -> Movement:
+    *others, correlation = figures
+    return dict(zip(FIGURES, (*others, None if math.isnan(correlation) else correlation), strict=True))
+
+
+def _of_full_rows(rows: list[list[Figures]]) -> dict[str, Any]:
+    judged = [[figures for figures in row if not math.isnan(figures[0])] for row in rows]
+    return {
+        "rows": [[figures[0] for figures in row] for row in judged],
+        "own": [row[-1] for row in rows],
+        "last": judged[-1] if judged else [],
+    }

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 import ucb
-from ucb.bayes import gaussians, kernels
-from ucb.bayes.kernels import fused
+from ucb.bayes import gaussians
+from ucb.engine.noise import kernels_on
 from ucb.engine.run import Run
 from ucb.engine.sigma import sigma_movement
 from ucb.methods import Method
@@ -56,7 +56,7 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
     company = Company() if company is None else company
     matrix, stream = run.matrix, run.stream
     hidden = not stream.scenario.task_known
-    last = run.judgements[-1]
+    last = run.at.judged_last
     found = {
         "benchmark": stream.name,
         "method": run.method.name,
@@ -83,7 +83,7 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "weights": weight_count(run.method),
         "stored_values": stored_values(run.method.state_dict()),
         "config": config,
-        "versions": versions(run.device),
+        "versions": {**versions(run.device), "kernels": ", then ".join(run.at.kernels)},
         "device": device_name(run.device),
         "seconds": run.at.seconds,
         "task_seconds": run.at.task_seconds,
@@ -97,7 +97,7 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
 
 def own_tasks_after_end(run: Run) -> list[float]:
     """Return each task's accuracy right after the method ended it, where the matrix has the one from before."""
-    return [row[-1].accuracy for row in run.judgements]
+    return [judgement.accuracy for judgement in run.at.judged_first]
 
 
 def _without_nan(value: Any) -> Any:
@@ -146,7 +146,7 @@ def versions(device: torch.device) -> dict[str, str]:
         "python": platform.python_version(),
         "torch": torch.__version__,
         "numpy": numpy.__version__,
-        "kernels": fused.status() if device.type == "cuda" else kernels.status(),
+        "kernels": kernels_on(device),
     }
 
 

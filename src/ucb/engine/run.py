@@ -2,7 +2,8 @@
 
 A run's position is task, epoch and batch. Data orders follow from the seed and the position; noise, schedule, weights
 and figures are in the checkpoint: so a run that was killed at any moment goes on to the same result, to the last bit.
-Only where it takes its steps with others, in a team, sums are rounded as that team's size has it.
+Only where it takes its steps with others, in a team, sums are rounded as that team's size has it; and where other
+kernels draw the noise than before, it says so, and its result names both.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 import torch
 
+from ucb.bayes.kl import learning
 from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.errors import DivergedError, InterruptedRunError
@@ -24,6 +26,7 @@ from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.graph_memory import GraphMemory
 from ucb.engine.graphs import steps_for
+from ucb.engine.noise import keep_kernels
 from ucb.engine.plateau import Plateau
 from ucb.engine.precision import multiplying_in
 from ucb.engine.progress import Progress
@@ -105,11 +108,13 @@ class Run:
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything it takes to go on: the method's state, the position, the figures, the random state."""
+        with self.method.net.heads.showing(None):
+            state = self.method.state_dict()
         return {
             "identity": self.identity,
-            "method": self.method.state_dict(),
+            "method": state,
             "best": None if self.best is None else self.best.state,
-            "progress": dataclasses.asdict(self.at),
+            "progress": self.at.state(),
             "rng": torch.get_rng_state(),
             "rng on the GPU": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
@@ -117,9 +122,11 @@ class Run:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to where the state was taken, if it is this run's."""
         checkpoint.refuse_other(state["identity"], self.identity)
+        at = Progress.of(state["progress"])
+        at.refuse_impossible(len(self.stream), self.training.schedule.epochs, lambda i: self._batches_of(self._task(i)))
         self.method.load_state_dict(brought_to(self.device, state["method"]))
         self.best = None if state["best"] is None else Copy(brought_to(self.device, state["best"]))
-        self.at = Progress(**state["progress"])
+        self.at = at
         torch.set_rng_state(state["rng"])
         if state["rng on the GPU"] is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["rng on the GPU"].cpu(), self.device)
@@ -129,10 +136,10 @@ class Run:
         while self.at.task < len(self.stream):
             self._learn_next_task()
 
-    def learn_task(self) -> list[Judgement]:
-        """Learn the next task, or what is left of it; return how well all tasks so far are known."""
-        self._learn_next_task(judging=True)
-        return self.judgements[-1]
+    def learn_task(self, *, old_tasks: bool = True) -> list[Judgement]:
+        """Learn the next task, or what is left of it; return how well it and, if asked for, the old tasks are known."""
+        self._learn_next_task(judging=True, old_tasks=old_tasks)
+        return self.at.judged_last
 
     def catch_up(self) -> None:
         """Do what was put off until now: the method is still where it was at that moment."""
@@ -151,13 +158,16 @@ class Run:
         if self.team is None:
             self.catch_up()
 
-    def _learn_next_task(self, *, judging: bool = False) -> None:
+    def _learn_next_task(self, *, judging: bool = False, old_tasks: bool = True) -> None:
         self._clock = time.monotonic()
+        others = keep_kernels(self.at.kernels, self.device)
+        if others is not None and isinstance(self.method, BayesianMethod):
+            self.observer.noted(others)
         # On a GPU it has a stream of its own: what is no step does not wait for other runs' work.
         with self._on_stream(), multiplying_in(self.training.precision, self.device), holding_the_floor(self.team):
             if not self.at.at_start:
                 self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
-            self._learn_task()
+            self._learn_task(old_tasks)
             if judging:
                 self.catch_up()
         if self.at.task == len(self.stream) and self.graphs is not None:
@@ -170,36 +180,29 @@ class Run:
         return torch.cuda.stream(self.own_stream)
 
     @property
-    def judgements(self) -> list[list[Judgement]]:
-        """The judgement of all tasks so far, after each task."""
-        return [[Judgement(*numbers) for numbers in row] for row in self.at.rows]
-
-    @property
     def matrix(self) -> AccuracyMatrix:
         """The accuracy matrix so far."""
-        rows = [[judgement.accuracy for judgement in row] for row in self.judgements]
-        for row, accuracy in zip(rows, self.at.before_end, strict=False):
-            row[-1] = accuracy
-        return AccuracyMatrix(rows, list(self.at.before), list(self.at.at_start))
+        return self.at.matrix
 
-    def _learn_task(self) -> None:
-        at, task = self.at, self._task()
+    def _learn_task(self, old_tasks: bool) -> None:
+        at, task = self.at, self._task(self.at.task)
         if self._is_new():
             self._begin(task)
         if not self.method.learns_at(at.task, len(self.stream)):
-            missing = [Judgement.missing()] * (at.task + 1)
-            self._go_on(lambda: missing)
+            self._go_on(lambda: [Judgement.missing()])
             return
         self.observer.task_began(at.task, self.stream.tasks[at.task].name)
         shares = self.method.phases()
+        at.refuse_phase_beyond(len(shares))
         while at.phase < len(shares):
             if at.phase > 0 and self._is_new():
                 self.method.begin_phase(at.phase, self._data_of(task))
                 at.rate = self.method.settings.lr
             epochs = self.training.schedule.epochs if self.stream.scenario.boundaries else 1
-            self._learn_phase(task, max(1, round(shares[at.phase] * epochs)))
+            with self.method.net.heads.showing(self.method.learning_heads()):
+                self._learn_phase(task, max(1, round(shares[at.phase] * epochs)))
             at.phase += 1
-        self._end(task)
+        self._end(task, old_tasks)
 
     def _learn_phase(self, task: Task, epochs: int) -> None:
         at, first = self.at, sum(self.at.phase_epochs)
@@ -217,7 +220,7 @@ class Run:
                 self._learn_epoch(task, steps)
             loss = self._held_out_loss(task, steps) if self.stream.scenario.boundaries else math.nan
             if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
-                raise DivergedError(self._diverged("held-out loss", loss))
+                raise DivergedError("held-out loss", loss, at.where, self.method.settings.lr)
             self._tick()
             seconds = at.seconds - at.seconds_before_epoch
             mean_loss = at.losses[0] / at.losses[1]
@@ -247,9 +250,13 @@ class Run:
             self.method.generator.set_state(generator)  # noise is never drawn twice
         self.best = None
 
-    def _task(self) -> Task:
-        """Return what is learnt now: the task at hand, or all so far together."""
-        return self.stream.joint(self.at.task) if self.method.is_joint else self.stream.tasks[self.at.task]
+    def _task(self, index: int) -> Task:
+        """Return what is learnt when a task comes: the task itself, or all so far together."""
+        return self.stream.joint(index) if self.method.is_joint else self.stream.tasks[index]
+
+    def _batches_of(self, task: Task) -> int:
+        """Return the number of batches in an epoch."""
+        return math.ceil(len(task.train) / self.training.batch_size)
 
     @property
     def _offset(self) -> int:
@@ -267,9 +274,8 @@ class Run:
         if at.task > 0 and not boundaries:
             return  # the learner is not told
         head = at.task if self.stream.scenario.heads == "many" else 0
-        batches = math.ceil(len(task.train) / self.training.batch_size)
         outputs = self.stream.outputs_of(at.task)
-        self.method.begin_task(TaskInfo(at.task, len(task.train), head, outputs, batches, boundaries))
+        self.method.begin_task(TaskInfo(at.task, len(task.train), head, outputs, self._batches_of(task), boundaries))
 
     def _steps(self, task: Task) -> Steps:
         if self.team is None:
@@ -294,11 +300,11 @@ class Run:
             self.observer.noted(sentence)
 
     def _learn_epoch(self, task: Task, steps: Steps) -> None:
-        at, size = self.at, self.training.batch_size
+        at = self.at
         order = torch.arange(len(task.train))
         if self.stream.scenario.boundaries:
             order = order[torch.randperm(len(order), generator=generator_for("order", self.seed, at.task, at.epoch))]
-        batches = math.ceil(len(order) / size)
+        batches = self._batches_of(task)
         at.losses = at.losses or [0.0, 0.0]
         steps.begin(order, at.batch)
         while at.batch < batches:
@@ -314,7 +320,7 @@ class Run:
             if saving:
                 self.save()
             if stopping:
-                raise InterruptedRunError(f"stopped in task {at.task + 1}, epoch {at.epoch + 1}, batch {at.batch}")
+                raise InterruptedRunError(f"stopped in {at.where}, batch {at.batch}")
         self._say_eager(steps.obstacle)
 
     def _save_is_due(self) -> bool:
@@ -333,14 +339,7 @@ class Run:
             at.losses[0] += value
             at.losses[1] += 1
             if not math.isfinite(value) or value > 1e6:
-                raise DivergedError(self._diverged("loss", value, f", batch {batch}"))
-
-    def _diverged(self, what: str, value: float, where: str = "") -> str:
-        at = self.at
-        return (
-            f"the {what} became {value:g} in task {at.task + 1}, epoch {at.epoch + 1}{where}: "
-            f"try a smaller rate (lr is {self.method.settings.lr:g}) or clip the gradient (clip=10)"
-        )
+                raise DivergedError("loss", value, f"{at.where}, batch {batch}", self.method.settings.lr)
 
     def _held_out_loss(self, task: Task, steps: Steps) -> float:
         if steps.held_out_loss is not None:
@@ -351,20 +350,22 @@ class Run:
     def _data_of(self, task: Task) -> TaskBatches:
         return TaskBatches(task, self._offset, self.training.batch_size, self.device)
 
-    def _end(self, task: Task) -> None:
+    def _end(self, task: Task, old_tasks: bool) -> None:
         at = self.at
         if self.method.judged_before_end:
             at.before_end.append(self._judge(at.task).accuracy)
         if self.stream.scenario.boundaries:
             self.method.end_task(self._data_of(task))
-        done = at.task
-        self._go_on(lambda: [self._judge(i, after=done) for i in range(done + 1)])
+        done, first = at.task, 0 if old_tasks else at.task
+        unknown = [Judgement.missing()] * first
+        self._go_on(lambda: unknown + [self._judge(i, after=done) for i in range(first, done + 1)])
 
     def _go_on(self, judge_all: Callable[[], list[Judgement]]) -> None:
         """Turn to the next task, and keep what is known after this one."""
         at = self.at
         if isinstance(self.method, BayesianMethod):
-            at.sigma.append(sigma_movement(self.method))
+            with self.method.net.heads.showing(self.method.learning_heads() if at.sigma else None):
+                at.sigma.append(sigma_movement(self.method, learning(self.method.net) if at.sigma else None))
         at.epochs_used.append(at.epoch)
         at.phase, at.phase_epochs = 0, []
         at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
@@ -376,8 +377,7 @@ class Run:
 
     def _note(self, row: list[Judgement]) -> None:
         at = self.at
-        at.rows.append([judgement.figures for judgement in row])
-        at.bins = [judgement.bins for judgement in row]
+        at.add(row)
         if len(row) == len(self.stream):  # only then: what a checkpoint holds must not grow with each task's test data
             at.right = [pack_right_answers(judgement.right) for judgement in row if judgement.right is not None]
         self._tick()

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from ucb.bayes import gaussians
+from ucb.bayes.posterior import Gaussian
 from ucb.methods.bayesian import BayesianMethod
 
 Movement = dict[str, float | None]
@@ -14,31 +18,34 @@ Movement = dict[str, float | None]
 PERCENTILES = (1, 50, 99)
 """Of the ratio of sigma's end to its start."""
 
+FIGURES = (*(f"ratio_p{p}" for p in PERCENTILES), "std_log_sigma", "correlation_with_start")
+"""The names in a movement."""
+
 
 @torch.no_grad()
-def sigma_movement(method: BayesianMethod) -> dict[str, Movement]:
-    """Return, for each weight tensor, how far sigma moved from its start.
+def sigma_movement(method: BayesianMethod, among: Iterable[tuple[str, Gaussian]] | None = None) -> dict[str, Movement]:
+    """Return, for each weight tensor or for some of them, how far sigma moved from its start.
 
     The ratio of end to start at three percentiles; how much log sigma varies at the end; and the correlation of the
-    two, where the start varied: near 1, the "uncertainty" would be nothing but the first random numbers.
+    two, where both vary: near 1, the "uncertainty" would be nothing but the first random numbers.
     """
-    weights = dict(gaussians(method.net))
-    figures = _read([_figures(_flat(method.start[name]), _flat(g.sigma)) for name, g in weights.items()])
+    weights = dict(gaussians(method.net) if among is None else among)
+    ends = {name: gaussian.sigma.flatten().double() for name, gaussian in weights.items()}
+    starts = {
+        name: torch.as_tensor(method.start[name], dtype=end.dtype, device=end.device).flatten()
+        for name, end in ends.items()
+    }
+    figures = _read([_figures(starts[name], end) for name, end in ends.items()])
     found: dict[str, Movement] = {}
     varied: list[str] = []
     for name, (*ratios, std_log, std, mean) in zip(weights, figures, strict=True):
-        of_ratio = {f"ratio_p{p}": ratio for p, ratio in zip(PERCENTILES, ratios, strict=True)}
-        found[name] = {**of_ratio, "std_log_sigma": std_log, "correlation_with_start": None}
+        found[name] = dict(zip(FIGURES, (*ratios, std_log, None), strict=True))
         if std > 1e-6 * mean:
             varied.append(name)
-    correlations = _read([_correlation(_flat(method.start[name]), _flat(weights[name].sigma)) for name in varied])
+    correlations = _read([_correlation(starts[name], ends[name]) for name in varied])
     for name, (correlation,) in zip(varied, correlations, strict=True):
-        found[name]["correlation_with_start"] = correlation
+        found[name]["correlation_with_start"] = None if math.isnan(correlation) else correlation
     return found
-
-
-def _flat(values: Tensor) -> Tensor:
-    return values.flatten().double()
 
 
 def _figures(start: Tensor, end: Tensor) -> Tensor:

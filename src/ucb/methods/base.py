@@ -8,7 +8,7 @@ exactly. What it cannot do it says in its class, and the engine refuses the scen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Protocol
 
@@ -126,6 +126,10 @@ class Method(ABC):
     def learns_at(self, index: int, tasks: int) -> bool:
         """Whether it learns when task ``index`` of ``tasks`` comes, or leaves it for later."""
         return True
+
+    def learning_heads(self) -> Iterable[int] | None:
+        """Return the heads that the task's steps may change, if to pass by the others saves time; else None."""
+        return None
 
     def phases(self) -> tuple[float, ...]:
         """Return the parts that a task's training has, each as a share of the epochs allowed."""

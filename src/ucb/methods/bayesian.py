@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -72,8 +73,8 @@ class BayesianMethod(Method):
         twin = to_bayesian(net, settings.spread)
         assert isinstance(twin, HeadedNet)
         self.net = twin
-        self.start = {name: g.sigma.detach().clone() for name, g in gaussians(twin)}
-        """Sigma before anything was learnt: every run reports how far it moved."""
+        self.start = {name: _one_number(g.sigma.detach()) for name, g in gaussians(twin)}
+        """Sigma before anything was learnt, one number where that is all: every run reports how far it moved."""
         self.net.heads.requires_grad_(False)
         self.optimizer = self.make_optimizer(param_groups(self.net.trunk, "trunk."))
         self.objective = settings.objective(1, generator)
@@ -108,10 +109,11 @@ class BayesianMethod(Method):
                 self.optimizer.add_param_group(group)
         for index in present | wanted:
             self.net.heads[index].requires_grad_(index in learning)
-        for module in self.net.modules():
-            if isinstance(module, TaskBatchNorm2d):
-                for index, own in enumerate(module.of_task):
-                    own.requires_grad_(index == task.head)  # the KL would move the others'
+        with self.net.heads.showing(()):
+            for module in self.net.modules():
+                if isinstance(module, TaskBatchNorm2d):
+                    for index, own in enumerate(module.of_task):
+                        own.requires_grad_(index == task.head)  # the KL would move the others'
 
     def fitting(self, optimizer_state: dict[str, Any]) -> dict[str, Any]:
         """Leave out heads that rest: earlier versions kept them."""
@@ -121,6 +123,16 @@ class BayesianMethod(Method):
     def head_learns(self, index: int, task: TaskInfo) -> bool:
         """Whether a head learns in this task."""
         return index == task.head
+
+    def learning_heads(self) -> Iterable[int] | None:
+        """Return the heads that learn in the task at hand: the others, which may be a thousand, have no gradient.
+
+        On a GPU steps are replayed and walk over nothing; there other threads may look at the net, which must be whole.
+        """
+        task, on_gpu = self.task, self.generator.device.type == "cuda"
+        if task is None or on_gpu:
+            return None
+        return [index for index in range(len(self.net.heads)) if self.head_learns(index, task)]
 
     @property
     def is_local_in_kernels(self) -> bool:
@@ -194,3 +206,9 @@ class BayesianMethod(Method):
         """Continue exactly where the state was taken."""
         super().load_state_dict(state)
         self.start = state["start"]
+
+
+def _one_number(values: Tensor) -> float | Tensor:
+    """Return a copy of a tensor, or the number that all its elements are."""
+    first = float(values.flatten()[0]) if values.numel() else 0.0
+    return first if bool((values == first).all()) else values.clone()

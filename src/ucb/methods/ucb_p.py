@@ -86,7 +86,8 @@ class UCBP(OwnedWeights, BBBFineTuning):
     @torch.no_grad()
     def _restart(self) -> None:
         for name, gaussian in self.shared_gaussians:
-            free, sigma = self.owners.free(name), self.start[name].to(gaussian.mu)
+            free, sigma = self.owners.free(name), torch.empty_like(gaussian.mu)
+            sigma[...] = self.start[name]
             if name in self.first:
                 mean = self.first[name].to(gaussian.mu)
             else:  # uniform as PyTorch draws it, with the layer's first root mean square

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.nets.heads import HeadedNet
+from ucb.nets.heads import HeadedNet, Heads
 from ucb.nets.stages import Stage, Staged, draw_weights, widest
 
 
@@ -77,7 +77,7 @@ class ColumnNet(HeadedNet):
             self.columns.append(blocks)
             self.tops.append(Block(head, column, below, head.units, is_first=False))
         self.trunk = nn.ModuleList(nn.ModuleList(blocks) for blocks in self.columns)
-        self.heads = nn.ModuleList(self.tops)
+        self.heads = Heads(self.tops)
         self.current = 0
 
     @classmethod

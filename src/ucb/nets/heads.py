@@ -3,13 +3,47 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ucb.nets.norms import TaskBatchNorm2d
+
+
+class Heads(nn.ModuleList):
+    """Heads of which some may be hidden: walks over the modules then pass them by, and they answer as ever."""
+
+    def __init__(self, heads: Iterable[nn.Module]) -> None:
+        super().__init__()
+        self._all = self._modules
+        self.extend(heads)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._all.values())
+
+    def __getitem__(self, index: Any) -> Any:
+        return list(self._all.values())[index] if isinstance(index, slice) else self._all[str(range(len(self))[index])]
+
+    @property
+    def hidden(self) -> set[str]:
+        """The numbers of those that are hidden."""
+        return {*self._all} - {*self._modules}
+
+    @contextmanager
+    def showing(self, indices: Iterable[int] | None) -> Iterator[None]:
+        """Hide all but these for a while; None hides none."""
+        before = self._modules
+        self._modules = self._all if indices is None else {str(index): self[index] for index in indices}
+        try:
+            yield
+        finally:
+            self._modules = before
 
 
 class HeadedNet(nn.Module):
@@ -23,7 +57,7 @@ class HeadedNet(nn.Module):
     def __init__(self, trunk: nn.Module, features: int, head_sizes: Sequence[int]) -> None:
         super().__init__()
         self.trunk = trunk
-        self.heads = nn.ModuleList(nn.Linear(features, size) for size in head_sizes)
+        self.heads = Heads(nn.Linear(features, size) for size in head_sizes)
         self.current = 0
 
     @property
@@ -54,6 +88,12 @@ class HeadedNet(nn.Module):
             return torch.cat([head(features) for head in self.heads], -1)
         logits: Tensor = self.heads[self.current](features)
         return logits
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load a state; what it holds of hidden heads is passed by."""
+        hidden = self.heads.hidden
+        shown = {n: v for n, v in state_dict.items() if not (n.startswith("heads.") and n.split(".")[1] in hidden)}
+        return super().load_state_dict(shown if hidden else state_dict, strict, assign)
 
     @contextmanager
     def using(self, head: int | None) -> Iterator[None]:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb.nets.columns import size_of
-from ucb.nets.heads import HeadedNet
+from ucb.nets.heads import HeadedNet, Heads
 from ucb.nets.stages import Stage, Staged, draw_weights, widest
 
 Path = list[list[int]]
@@ -30,7 +30,7 @@ class ModularNet(HeadedNet):
             self.banks.append([*bank])
             below = units
         self.trunk = nn.ModuleList(nn.ModuleList(bank) for bank in self.banks)
-        self.heads = nn.ModuleList(head.layer_of(below, head.units) for head in heads)
+        self.heads = Heads(head.layer_of(below, head.units) for head in heads)
         self.current = 0
         self.path: Path = [[0] for _ in self.banks]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from itertools import accumulate
 from typing import Any
 
 from ucb.report.chart import BLUE, CELLS, ORANGE, PALE, Chart, Table, axis, places, plain, short_names, telling_apart
@@ -162,6 +163,7 @@ def sigma_by_task(result: Result) -> Chart:
     title, moved, tasks = "How sigma moved, by layer and task", result.get("sigma_by_task"), result["tasks"]
     if not moved:
         return Chart(title, OLDER if result.get("sigma") else "This method has no sigma.")
+    moved = list(accumulate(moved, lambda before, after: {**before, **after}))  # what is not named did not learn
     names = list(moved[0])
     ratios = [[after[name]["ratio_p50"] for after in moved] for name in names]
     spans = [[[after[name]["ratio_p1"], after[name]["ratio_p99"]] for after in moved] for name in names]

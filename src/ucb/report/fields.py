@@ -67,7 +67,7 @@ def _is_moved(value: Any) -> bool:
 def _movements(value: Any, tasks: int) -> bool:
     if not isinstance(value, list) or len(value) > tasks or not all(_movement(each, tasks) for each in value):
         return False
-    return all(each.keys() == value[0].keys() for each in value)
+    return all(each.keys() <= value[0].keys() for each in value)
 
 
 FIELDS: dict[str, tuple[str, Check]] = {
@@ -80,7 +80,7 @@ FIELDS: dict[str, tuple[str, Check]] = {
     ),
     "calibration": ("a list with a curve for each task: as many counts as confidences and accuracies", _curves),
     "sigma": ("an object with positive percentiles for each layer", _movement),
-    "sigma_by_task": ("a list of objects with positive percentiles for the same layers", _movements),
+    "sigma_by_task": ("a list of objects with positive percentiles for layers that the first one has", _movements),
     "device": ("a word", _word),
     "versions": ("an object", _object),
 }

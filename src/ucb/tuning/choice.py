@@ -30,7 +30,7 @@ def was_cut(found: Found) -> bool:
 
 def judged(run: Run, settings: dict[str, Any], tasks: int | None) -> Found:
     """Return what a run of the first two tasks (``tasks`` is how many there will be) or of all (None) has shown."""
-    own, last = [row[-1] for row in run.judgements], run.judgements[-1]
+    own, last = run.at.judged_first, run.at.judged_last
     learnt = [each.nll for each in own]
     risen = statistics.mean(after.nll - before.nll for after, before in zip(last[:-1], own[:-1], strict=True))
     score = statistics.mean(each.nll for each in last) if tasks is None else projected(learnt, risen, tasks)
