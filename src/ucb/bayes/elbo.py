@@ -19,7 +19,7 @@ from ucb.bayes.kernels.seeds import new_seed
 from ucb.bayes.kl import kl_divergence
 from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
 from ucb.bayes.likelihoods import Likelihood, cross_entropy
-from ucb.bayes.passes import ESTIMATORS, Estimator, Pass
+from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, drawn_on
 from ucb.bayes.priors import Prior, ScaleMixture
 from ucb.bayes.sampling import plan, walk
 from ucb.bayes.together import can_fuse, fused_gradients, fused_kl_gradients
@@ -72,8 +72,7 @@ class ELBO:
         nll = _mean([self.nll_on(net, x, y, p) for p in passes])
         if self.temperature == 0:
             return self._terms(nll, None)
-        drawn = {g: torch.cat([p.all_drawn(g) for p in passes]) for g in passes[0].drawn}
-        kl = kl_divergence(net, self.prior, self.prior_samples, drawn=drawn, generator=self.generator)
+        kl = kl_divergence(net, self.prior, self.prior_samples, drawn=drawn_on(passes), generator=self.generator)
         return self._terms(nll, kl)
 
     def backward(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:

@@ -7,7 +7,7 @@ views of the same memory, which is what a grouped convolution wants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -57,8 +57,9 @@ class Pass:
         return self.drawn[gaussian]
 
     def all_drawn(self, gaussian: Gaussian) -> Tensor:
-        """Return the weights that were drawn, [S, ...] for one sample too."""
-        return self.drawn[gaussian] if self.samples > 1 else self.drawn[gaussian].unsqueeze(0)
+        """Return the weights of this pass, [S, ...] for one sample too."""
+        w = self.weight(gaussian)
+        return w if self.samples > 1 else w.unsqueeze(0)
 
     def new_noise(self, device: torch.device) -> tuple[Tensor, int]:
         """Return seed and salt for noise that no one else has."""
@@ -109,6 +110,12 @@ class Pass:
                 "pass: each use would see different weights. Use estimator='weights'"
             )
         self.perturbed.add(gaussian)
+
+
+def drawn_on(passes: Sequence[Pass]) -> dict[Gaussian, Tensor]:
+    """Return the weights of all samples of some passes, [samples, ...]; a pass that skipped a layer draws its now."""
+    used = list(dict.fromkeys(g for p in passes for g in p.drawn))
+    return {g: torch.cat([p.all_drawn(g) for p in passes]) for g in used}
 
 
 MEAN = Pass("mean")

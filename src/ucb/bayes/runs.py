@@ -63,9 +63,13 @@ def add_elbo_gradients_of_runs(
 
 
 def travel_of_runs(net: nn.Module, alone: nn.Module, example: Tensor, samples: int) -> None:
-    """Let samples travel through the net of several runs as they do through that of one, which is tried."""
+    """Let samples travel through the net of several runs as they do through that of one, which is tried in training."""
+    judging = [module for module in alone.modules() if not module.training]
+    alone.train()
     way_to_travel(alone, example, Pass("local", len(example), samples))
     travel_like(net, alone)
+    for module in judging:
+        module.training = False
 
 
 class _Loss(nn.Module):

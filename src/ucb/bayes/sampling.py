@@ -6,8 +6,8 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes.checks import count, one_of
-from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, run
-from ucb.bayes.travel import forget, way_to_travel
+from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, drawn_on, run
+from ucb.bayes.travel import WAYS, Way, forget, remember, way_to_travel
 
 
 def forward(
@@ -53,20 +53,29 @@ def plan(
 def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
     """Run ``x`` through ``net`` under the pass ``p``, in the way that the net allows."""
     try:
-        return _walk(net, x, p)
+        return _walk(net, x, p, way_to_travel(net, x, p))
     except RuntimeError:
-        if not forget(net):
+        if p.samples == 1 or not forget(net):
             raise
+    first = WAYS.index(way_to_travel(net, x, p))  # the net may have changed since it was tried
+    for way in WAYS[first:]:  # or may take other layers now: some skip layers at random
         p.perturbed.clear()
-        return _walk(net, x, p)  # the net may have changed since it was tried
+        try:
+            output = _walk(net, x, p, way)
+        except RuntimeError:
+            if way == WAYS[-1]:
+                raise
+            continue
+        remember(net, x, p, way)
+        break
+    return output
 
 
-def _walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
-    way = way_to_travel(net, x, p)
-    if way != "alone":
-        return run(net, x, p, shared=way == "shared")
+def _walk(net: nn.Module, x: Tensor, p: Pass, way: Way) -> Tensor:
+    if way != "alone" or p.samples == 1:
+        return run(net, x, p, shared=way != "expanded")
     given = [{g: w[s] for g, w in p.drawn.items()} for s in range(p.samples)]
     alone = [Pass(p.estimator, p.rows, 1, p.generator, drawn) for drawn in given]
     outputs = torch.cat([run(net, x, q) for q in alone])
-    p.drawn = {g: torch.stack([q.drawn[g] for q in alone]) for g in alone[0].drawn}
+    p.drawn = drawn_on(alone)
     return outputs
