@@ -339,3 +339,12 @@ def test_without_the_value_of_the_kl_the_gradients_are_the_same(estimator, prior
     assert torch.equal(terms.nll, nll)
     assert terms.kl > 0
     assert all(torch.equal(a, b) for a, b in zip(grads, again, strict=True))
+
+
+@pytest.mark.parametrize("estimator", ["weights", "local", "flipout"])
+def test_an_empty_batch_is_refused(estimator):
+    net, elbo = to_bayesian(nn.Linear(4, 3)), ELBO(10, samples=2, estimator=estimator)
+    x, y = torch.zeros(0, 4), torch.zeros(0, dtype=torch.long)
+    for objective in (elbo, elbo.backward, elbo.add_gradients):
+        with pytest.raises(ValueError, match="the batch is empty"):
+            objective(net, x, y)

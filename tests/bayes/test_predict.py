@@ -69,3 +69,14 @@ def test_bad_numbers_are_refused():
         predict(net, torch.zeros(1, 2), -1)
     with pytest.raises(ValueError, match="batch_size"):
         predict(net, torch.zeros(1, 2), batch_size=0)
+
+
+def test_a_little_mutual_information_is_right_in_single_precision():
+    """Against the closed form for small differences: half the variance of p over its mean, summed over classes."""
+    logits = torch.randn(1, 50, 5, dtype=torch.float64) + 1e-4 * torch.randn(20, 50, 5, dtype=torch.float64)
+    logits = logits.float()
+    said, p = from_logits(logits), logits.double().softmax(-1)
+    expected = (p.var(0, correction=0) / p.mean(0)).sum(-1) / 2
+    assert expected.max() < 1e-7
+    torch.testing.assert_close(said.mutual_information.double(), expected, rtol=1e-3, atol=0)
+    assert said.mutual_information.dtype == said.probabilities.dtype == torch.float32

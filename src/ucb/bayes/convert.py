@@ -20,6 +20,7 @@ from ucb.bayes.layers import (
     BayesLayerNorm,
     BayesLinear,
 )
+from ucb.bayes.layers.norm import SampleBySample, keeps_statistics
 from ucb.bayes.passes import sample_once_per_call
 from ucb.bayes.posterior import Gaussian, gaussians
 
@@ -82,8 +83,9 @@ def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True)
 
     The means start at the net's present weights, fresh or pretrained; with ``keep_means=False`` each layer draws new
     ones by its own ``reset_parameters``. Every weight's sigma starts at ``spread`` times the root mean square of its
-    layer's weights. Whatever has parameters but no Bayesian form stays as it is, and a ``LeftDeterministic`` warning
-    names it. Parameters that do not require gradients become Gaussians that do not either.
+    layer's weights. Whatever has parameters or batch statistics but no Bayesian form stays as it is, and a
+    ``LeftDeterministic`` warning names it; statistics are taken for each weight sample by itself. Parameters that do
+    not require gradients become Gaussians that do not either.
     """
     checks.positive("spread", spread)
     twin = _copied(net)
@@ -99,6 +101,9 @@ def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True)
         if not keep_means and hasattr(layer, "reset_parameters"):
             layer.reset_parameters()
         _become(layer, _builders[type(layer)](layer, _posterior(name, layer, spread, tied)))
+    for layer in twin.modules():
+        if keeps_statistics(layer):
+            vars(layer)["forward"] = SampleBySample(layer)
     if left:
         said = "; ".join(f"{name or type(net).__name__} ({reason})" for name, reason in left)
         warnings.warn(f"left deterministic: {said}", LeftDeterministic, stacklevel=2)
@@ -127,7 +132,7 @@ def _become(layer: nn.Module, bayesian: BayesLayer) -> None:
 
 
 def left_deterministic(net: nn.Module) -> list[Left]:
-    """Name every module whose own parameters are, or would stay, ordinary numbers, and say why."""
+    """Name every module whose own parameters or batch statistics are, or would stay, ordinary, and say why."""
     owners = {name: m for name, m in net.named_modules() if _owns_parameters(m) and not isinstance(m, Gaussian)}
     reasons = {name: reason for name, module in owners.items() if (reason := _obstacle(name, module))}
     # A weight that a deterministic module shares must stay one tensor, so its other users stay deterministic too.
@@ -146,7 +151,8 @@ def left_deterministic(net: nn.Module) -> list[Left]:
 
 
 def _owns_parameters(module: nn.Module) -> bool:
-    return type(module) in _builders or next(module.parameters(recurse=False), None) is not None
+    has_parameters = next(module.parameters(recurse=False), None) is not None
+    return type(module) in _builders or keeps_statistics(module) or has_parameters
 
 
 def _obstacle(name: str, module: nn.Module) -> str | None:

@@ -11,7 +11,7 @@ from functools import partial
 from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
 
 from ucb.bayes import checks
 from ucb.bayes.kernels.clipping import Measured
@@ -80,7 +80,8 @@ class ELBO:
 
         It is what ``loss.backward()`` gives; but where samples run one after the other, each one's graph and weights
         are gone before the next is drawn, so memory does not grow with their number. Gradients of mu and rho may be
-        written without autograd, so hooks on these two do not fire.
+        written without autograd, so hooks on these two do not fire; a net that is wrapped to share its gradients with
+        other processes needs these, and is refused.
         """
         return self._terms(*self._backward(net, x, y, is_asked=True))
 
@@ -94,6 +95,7 @@ class ELBO:
     def _backward(
         self, net: nn.Module, x: Tensor, y: Tensor, *, is_asked: bool, measured: Measured | None = None
     ) -> tuple[Tensor, Tensor | None]:
+        _refuse_wrapped(net)
         passes = self._plan(x)
         penalty = Penalty(self.prior, self.kl_weight, self.prior_samples, is_asked)
         if self.estimator != "weights":  # no weights are drawn that the prior could share
@@ -126,6 +128,8 @@ class ELBO:
 
     def nll_on(self, net: nn.Module, x: Tensor, y: Tensor, p: Pass) -> Tensor:
         """Return the mean NLL of a batch that walks through the net on the pass ``p``."""
+        if len(x) == 0:
+            raise ValueError("the batch is empty, and the mean NLL of no examples is not a number")
         # The rows in the order in which they travelled, example by example: so they lie in memory.
         output = walk(net, x, p).transpose(0, 1)
         targets = y.unsqueeze(1).expand(len(y), p.samples, *y.shape[1:])
@@ -134,3 +138,17 @@ class ELBO:
 
 def _mean(values: list[Tensor]) -> Tensor:
     return values[0] if len(values) == 1 else torch.stack(values).mean()
+
+
+def _refuse_wrapped(net: nn.Module) -> None:
+    """Refuse a net whose gradients other processes wait for: only autograd's hooks would send them."""
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return
+    from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # it takes long, and few need it
+
+    for module in net.modules():
+        if isinstance(module, nn.parallel.DistributedDataParallel | FullyShardedDataParallel | FSDPModule):
+            raise ValueError(
+                f"ELBO.backward() would not share gradients between the processes of a {type(module).__name__}: use "
+                "objective(net, x, y).loss.backward()"
+            )

@@ -11,13 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes.checks import count
-from ucb.bayes.posterior import Gaussian, gaussians
+from ucb.bayes.posterior import Gaussian, gaussians, log_softplus
 from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior
 
 
-def expected_log_q(sigma: Tensor) -> Tensor:
-    """Return E_q[log q(w)] = -log sigma - (1 + log 2 pi) / 2, elementwise."""
-    return -sigma.log() - (0.5 + HALF_LOG_TWO_PI)
+def expected_log_q(rho: Tensor) -> Tensor:
+    """Return E_q[log q(w)] = -log sigma - (1 + log 2 pi) / 2, elementwise, where sigma may underflow."""
+    return -log_softplus(rho) - (0.5 + HALF_LOG_TWO_PI)
 
 
 def kl_divergence(
@@ -46,7 +46,7 @@ def kl_divergence(
         else:
             known = None if drawn is None else drawn.get(gaussian)
             log_p = prior.of(name).log_prob(_exactly(samples, known, gaussian, generator)).mean(0)
-        elements = expected_log_q(sigma) - log_p
+        elements = expected_log_q(gaussian.rho) - log_p
         total = total + (elements.sum() if keep is None else elements.where(keep, 0).sum())
     return total
 

@@ -7,6 +7,7 @@ serve the next sample. Memory is eight times one weight tensor, however many sam
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
@@ -18,7 +19,7 @@ from torch import Tensor, nn
 from ucb.bayes import kernels
 from ucb.bayes.kl import learning, refuse_empty
 from ucb.bayes.passes import Pass, active
-from ucb.bayes.posterior import Gaussian
+from ucb.bayes.posterior import SMALLEST_RHO, Gaussian
 from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior
 
 
@@ -155,8 +156,10 @@ class _SampledTensor:
         mean, keep, weight = self.mean, self.gaussian.keep, penalty.weight
         if self.grad_mean is None or self.grad_sigma is None:
             self.grad_mean, self.grad_sigma = torch.zeros_like(mean), torch.zeros_like(mean)
+        # What sigma is at its smallest stands for less, whose inverse would overflow.
+        sigma = self.sigma.clamp_min_(math.exp(SMALLEST_RHO))
         # A pruned weight has no spread: with 1 in its place its logarithm adds nothing.
-        sigma = self.sigma if keep is None else self.sigma.where(keep, 1)
+        sigma = sigma if keep is None else sigma.where(keep, 1)
         kl = self._expected_log_q(sigma) if penalty.is_valued else sigma.new_zeros(())
         self.grad_sigma.addcdiv_(sigma.new_ones(()), sigma, value=-weight)
         if not self.prior.is_closed:
@@ -168,16 +171,19 @@ class _SampledTensor:
 
     def _expected_log_q(self, sigma: Tensor) -> Tensor:
         """Return the sum of E log q = -log sigma - (1 + log 2 pi) / 2."""
-        keep = self.gaussian.keep
+        keep, rho = self.gaussian.keep, self.gaussian.rho
         count = sigma.numel() if keep is None else int(keep.sum())
-        return -kernels.sum_log(sigma) - count * (0.5 + HALF_LOG_TWO_PI)
+        below = (rho.detach() - SMALLEST_RHO).clamp_max_(0)  # log sigma is rho there, and not what stands for it
+        below = below if keep is None else below.where(keep, 0)
+        return -kernels.sum_log(sigma) - below.sum() - count * (0.5 + HALF_LOG_TWO_PI)
 
     def _hand_over(self) -> None:
         """Add to ``grad`` of mu and, through sigma = softplus(rho), of rho."""
         mu, rho, keep = self.gaussian.mu, self.gaussian.rho, self.gaussian.keep
         if self.grad_mean is None or self.grad_sigma is None:
             return
-        self.grad_sigma.mul_(torch.sigmoid(rho, out=self.sigma))
+        # The slope of the sigma that was divided by: their ratio, the slope of log sigma, stays 1 as both vanish.
+        self.grad_sigma.mul_(torch.clamp(rho.detach(), min=SMALLEST_RHO, out=self.sigma).sigmoid_())
         for parameter, grad in ((mu, self.grad_mean), (rho, self.grad_sigma)):
             if keep is not None:
                 grad.mul_(keep)

@@ -133,6 +133,11 @@ def active(p: Pass) -> Iterator[Pass]:
         _current.reset(token)
 
 
+def current() -> Pass | None:
+    """Return the pass that is under way, if there is one."""
+    return _current.get()
+
+
 def pass_for(layer: nn.Module) -> Pass:
     """Return the pass a layer has to follow. Outside of one: the mean in eval mode, one sample in training mode."""
     p = _current.get()

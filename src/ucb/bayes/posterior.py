@@ -16,6 +16,15 @@ def inverse_softplus(sigma: Tensor) -> Tensor:
     return sigma + torch.log(-torch.expm1(-sigma))
 
 
+SMALLEST_RHO = -40.0
+"""Below it softplus(rho) is exp(rho) to the last digit, in double precision too; far below it underflows."""
+
+
+def log_softplus(rho: Tensor) -> Tensor:
+    """Return log softplus(rho), which is rho itself where exp(rho) would underflow."""
+    return torch.where(rho > SMALLEST_RHO, F.softplus(rho.clamp_min(SMALLEST_RHO)).log(), rho)
+
+
 class Gaussian(nn.Module):
     """A tensor of weights, each an independent Gaussian.
 

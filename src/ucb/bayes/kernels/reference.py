@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.bayes.posterior import inverse_softplus
+from ucb.bayes.posterior import inverse_softplus, log_softplus
 
 
 def sample(mu: Tensor, rho: Tensor, keep: Tensor | None, eps: Tensor) -> Tensor:
@@ -46,7 +46,7 @@ def gradients(
     add: tuple[bool, bool],
 ) -> Tensor:
     """Write, or add, the gradients by mu and rho; return the sums of f(w) and of log sigma."""
-    sigma, log_sigma = F.softplus(rho), _log_softplus(rho)
+    sigma, log_sigma = F.softplus(rho), log_softplus(rho)
     by_mean, log_p = torch.zeros_like(mu), torch.zeros_like(mu)
     by_sigma = torch.zeros_like(mu) if grad_square is None else 2 * sigma * grad_square
     samples = 0 if grad_w is None else len(grad_w)
@@ -114,8 +114,3 @@ def natural(
 
 def _kept(values: Tensor, keep: Tensor | None) -> Tensor:
     return values if keep is None else values.where(keep, 0)
-
-
-def _log_softplus(rho: Tensor) -> Tensor:
-    """Return log softplus(rho), which is rho itself where exp(rho) would underflow."""
-    return torch.where(rho > -20, F.softplus(rho.clamp_min(-20)).log(), rho)

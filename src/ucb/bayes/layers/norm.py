@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
 from ucb.bayes.kernels import group_norm
 from ucb.bayes.layers.base import BayesLayer, Weights
-from ucb.bayes.passes import Pass, pass_for
+from ucb.bayes.passes import Pass, current, pass_for
 from ucb.bayes.posterior import Gaussian
 
 
@@ -133,3 +135,33 @@ class BayesBatchNorm(_Norm):
             step = self.momentum if self.momentum is not None else 1.0 / float(self.num_batches_tracked)
             self.running_mean.lerp_(mean, step)
             self.running_var.lerp_(variance, step)
+
+
+def keeps_statistics(layer: nn.Module) -> bool:
+    """Say whether a layer is an ordinary normalisation, or a subclass of one, that takes statistics of a batch."""
+    return isinstance(layer, _BatchNorm) or (isinstance(layer, _NormBase) and layer.track_running_stats)
+
+
+class SampleBySample:
+    """The forward of a normalisation that stays deterministic: each sample has its own statistics, as if alone.
+
+    It is put in the place of the layer's ``forward``, and calls what stood there.
+    """
+
+    def __init__(self, layer: nn.Module) -> None:
+        self.layer = layer
+
+    def __call__(self, x: Tensor, *args: Any, **options: Any) -> Tensor:
+        """Normalise the rows of each sample by themselves."""
+        p, layer = current(), self.layer
+
+        def normalise(rows: Tensor) -> Tensor:
+            out: Tensor = type(layer).forward(layer, rows, *args, **options)
+            return out
+
+        has_fixed = not layer.training and layer.running_mean is not None
+        if p is None or p.samples == 1 or has_fixed:
+            return normalise(x)
+        if p.is_expanded(x):
+            return torch.stack([normalise(rows) for rows in p.by_sample(x)], 1).flatten(0, 1)
+        return [normalise(x) for _ in range(p.samples)][-1]  # the running statistics move once for each sample
