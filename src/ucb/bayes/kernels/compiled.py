@@ -11,7 +11,11 @@ import shlex
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+from ucb.bayes.kernels.kept import keep, load, own_folder
 
 SOURCE = Path(__file__).with_name("kernels.c")
 # Sums may be reordered, so that they too run in vector registers. NaN and infinity keep their meaning.
@@ -26,7 +30,7 @@ def loaded() -> ctypes.CDLL | None:
 
 
 def status() -> str:
-    """Say in one line whether compiled kernels are in use, and if not, why."""
+    """Say in one line whether compiled kernels are in use and kept, and if not, why."""
     return _load()[1]
 
 
@@ -39,8 +43,8 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     if shutil.which(compiler[0]) is None:
         return None, f"PyTorch (no C compiler: {name} was not found)"
     try:
-        lib = ctypes.CDLL(str(_compiled(compiler)))
-    except (OSError, RuntimeError, subprocess.SubprocessError) as error:
+        lib, not_kept = _library(compiler)
+    except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or str(error)
         return None, f"PyTorch ({name} could not build the kernels: {str(said).strip()})"
     floats, size = ctypes.c_void_p, ctypes.c_int64
@@ -50,23 +54,34 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
     for function in (lib.ucb_draw, lib.ucb_accumulate):
         function.restype = None
     lib.ucb_mixture.restype = ctypes.c_double
-    return lib, f"compiled by {Path(name).name}"
+    return lib, f"compiled by {Path(name).name}{not_kept}"
 
 
-def _compiled(compiler: list[str]) -> Path:
-    """Return the library's path, building it if this machine, compiler and source have not met before."""
+def _library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
+    """Return the kernels, built if this machine, compiler and source have not met before; and why they are not kept."""
     parts = (SOURCE.read_text(), *FLAGS, *compiler, platform.machine(), _processor())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ucb"
-    target = folder / f"kernels-{key}.so"
-    if not target.exists():
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with tempfile.TemporaryDirectory(dir=folder) as scratch:
-            built = Path(scratch) / "kernels.so"
-            command = [*compiler, *FLAGS, str(SOURCE), "-o", str(built), "-lm"]
-            subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
-            built.replace(target)  # another process may do the same at this moment; either result is whole
-    return target
+    try:
+        with own_folder() as folder:
+            try:
+                return load(folder, key), ""
+            except FileNotFoundError:
+                with _built(compiler) as library:
+                    keep(folder, key, library.read_bytes())
+                return load(folder, key), ""
+    except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
+        with _built(compiler) as library:
+            return ctypes.CDLL(str(library)), f" for this process alone ({error})"
+
+
+@contextmanager
+def _built(compiler: list[str]) -> Iterator[Path]:
+    """Build the library, in a folder that is there for as long as it is needed and nobody else's."""
+    with tempfile.TemporaryDirectory(prefix="ucb-") as scratch:
+        library = Path(scratch) / "kernels.so"
+        command = [*compiler, *FLAGS, str(SOURCE), "-o", str(library), "-lm"]
+        subprocess.run(command, check=True, capture_output=True, text=True, timeout=120)
+        yield library
 
 
 def _processor() -> str:
