@@ -24,6 +24,7 @@ from ucb.cli.predict import predict_command
 from ucb.cli.report import leave_report, report_command
 from ucb.cli.reproduce import reproduce_command, table_command
 from ucb.cli.show import console, say, show_names, show_result, show_spread
+from ucb.cli.terminal import Commands
 from ucb.cli.tune import tune_command
 from ucb.cli.watch import Lines, Live
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
@@ -37,6 +38,7 @@ from ucb.stream import BENCHMARKS
 
 LOG = "log.txt"
 app = typer.Typer(
+    cls=Commands,
     help="Continual learning with Bayesian neural networks.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,

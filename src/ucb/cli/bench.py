@@ -21,7 +21,7 @@ from ucb.bench.on_gpu import Timing
 from ucb.bench.sizes import MLPSizes, ResNetSizes
 from ucb.bench.table import missing, remarks
 from ucb.cli.failing import answering
-from ucb.cli.show import console
+from ucb.cli.show import console, say
 from ucb.engine.job import device_named
 
 NETS: dict[str, MLPSizes | ResNetSizes] = {"mlp": MLPSizes(), "resnet18": ResNetSizes()}
@@ -85,13 +85,13 @@ def show(result: dict[str, Any]) -> None:
             table.add_column(head, justify="left" if place == 0 or head == "bar" else "right", no_wrap=place > 0)
         for row in rows:
             table.add_row(*row)
-        _say(f"{title}\n")
+        say(f"{title}\n")
         _print(table)
-        _say("")
+        say("")
     for line in (*remarks(result), *missing(result)):
-        _say(line)
+        say(line)
     for bar in result.get("bars", []):
-        _say(f"{bar['row']} {bar['value']:.2f}, {verdict(bar)}")
+        say(f"{bar['row']} {bar['value']:.2f}, {verdict(bar)}")
 
 
 def _print(table: Table) -> None:
@@ -102,8 +102,4 @@ def _print(table: Table) -> None:
     written = StringIO()
     Console(file=written, width=WIDE).print(table, highlight=False)
     for line in written.getvalue().splitlines():
-        _say(line.rstrip())
-
-
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
+        say(line.rstrip())

@@ -12,8 +12,8 @@ from rich import box
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 from rich.table import Table
 
-from ucb.cli.failing import FAILED, INTERRUPTED, answering, errors, sentence
-from ucb.cli.show import console
+from ucb.cli.failing import FAILED, INTERRUPTED, answering, complain, warn
+from ucb.cli.show import console, say
 from ucb.datasets import cache, making
 from ucb.datasets.catalogue import CATALOGUE, DataSet, find
 from ucb.datasets.checking import present, verify
@@ -56,12 +56,12 @@ def list_command(
             table.add_row(known.name, known.title, str(known.n_classes), _count(known), size, state)
         _print(table)
         for known in CATALOGUE.values() if sources else ():
-            _say(
+            say(
                 "\n".join(
                     [f"\n{known.name}: {known.note}", *(f"  {file.name}  {file.urls[0]}" for file in known.files)]
                 )
             )
-        _say(f"\narray files are looked for in {cache.folder()} ({cache.VARIABLE} sets it)")
+        say(f"\narray files are looked for in {cache.folder()} ({cache.VARIABLE} sets it)")
 
 
 @data_app.command("get")
@@ -69,7 +69,7 @@ def get_command(context: typer.Context, names: Names, debug: Debug = False) -> N
     """Download data sets and keep them as array files; a download that was cut goes on where it stopped."""
     with _answering(context, debug), _bars() as bars:
         for name in [find(name).name for name in names]:
-            making.get(name, _say, bars)
+            making.get(name, say, bars)
 
 
 @data_app.command("import")
@@ -83,7 +83,7 @@ def import_command(
 ) -> None:
     """Make a data set's array file from its official files, or from a folder of images for each class."""
     with _answering(context, debug):
-        making.import_files(name, files, _say, unverified, replace)
+        making.import_files(name, files, say, unverified, replace)
 
 
 @data_app.command("verify")
@@ -99,16 +99,16 @@ def verify_command(
     with _answering(context, debug):
         chosen = [find(name).name for name in names or present()]
         if not chosen:
-            _say(f"there are no array files in {cache.folder()}")
+            say(f"there are no array files in {cache.folder()}")
         wrong = 0
         for name in chosen:
             try:
-                _say(f"{name}: {verify(name)}")
+                say(f"{name}: {verify(name)}")
             except (ValueError, OSError) as error:
                 if debug or context.obj:
                     raise
                 wrong += 1
-                _complain(f"error: {sentence(error, cache.folder())}")
+                complain(error, cache.folder(), debug=False)
         if wrong:
             raise typer.Exit(FAILED)
 
@@ -120,7 +120,7 @@ def _answering(context: typer.Context, debug: bool) -> Iterator[None]:
         try:
             yield
         except KeyboardInterrupt:
-            _complain("interrupted: what was downloaded is kept, and the same command goes on from there")
+            warn("interrupted: what was downloaded is kept, and the same command goes on from there")
             raise typer.Exit(INTERRUPTED) from None
 
 
@@ -161,12 +161,4 @@ def _print(table: Table) -> None:
     with console.capture() as printed:
         console.print(table, highlight=False, width=200)
     for line in printed.get().splitlines():
-        _say(line.rstrip())
-
-
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)
-
-
-def _complain(line: str) -> None:
-    errors.print(line, highlight=False, markup=False, soft_wrap=not errors.is_terminal)
+        say(line.rstrip())

@@ -8,17 +8,17 @@ from __future__ import annotations
 import shlex
 import traceback
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import typer
-from rich.console import Console
 
+from ucb.cli.terminal import Terminal, printable
 from ucb.engine import InterruptedRunError
 from ucb.engine.orders import CONFIG, RESULT
 
 FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
-errors = Console(stderr=True)
+errors = Terminal(stderr=True)
 
 
 @contextmanager
@@ -27,7 +27,7 @@ def answering(folder: Path, debug: bool, *others: Path) -> Iterator[None]:
     try:
         yield
     except (InterruptedRunError, KeyboardInterrupt) as stop:
-        _say(interruption(stop, folder, *others))
+        warn(interruption(stop, folder, *others))
         raise typer.Exit(INTERRUPTED) from None
     except typer.Exit:
         raise
@@ -38,8 +38,8 @@ def answering(folder: Path, debug: bool, *others: Path) -> Iterator[None]:
 def complain(error: Exception, folder: Path, debug: bool, about: str = "") -> int:
     """Say in one sentence what went wrong, ``about`` which run, and return the exit code for it."""
     if debug:
-        traceback.print_exception(error)
-    _say(f"error: {about}{sentence(error, folder)}")
+        warn("".join(traceback.format_exception(error)).rstrip())
+    warn(f"error: {about}{printable(sentence(error, folder))}")
     return exit_code(error)
 
 
@@ -77,5 +77,7 @@ def how_to_resume(folder: Path) -> str:
     return f"go on with: ucb resume {shlex.quote(str(folder))}"
 
 
-def _say(line: str) -> None:
-    errors.print(line, highlight=False, markup=False, soft_wrap=not errors.is_terminal)
+def warn(line: str) -> None:
+    """Print a line where errors go: a terminal gets it wrapped between words, a file as it is."""
+    with suppress(OSError):  # there is nobody left to tell
+        errors.print(line, highlight=False, markup=False, emoji=False, soft_wrap=not errors.is_terminal)

@@ -12,9 +12,10 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ucb import waves
-from ucb.cli.failing import INTERRUPTED, answering, errors
+from ucb.cli.failing import INTERRUPTED, answering, warn
 from ucb.cli.output import size
-from ucb.cli.show import console, printable, say
+from ucb.cli.show import console, say
+from ucb.cli.terminal import printable
 from ucb.engine import InterruptedRunError
 from ucb.waves import METHODS, Report, Watcher
 from ucb.waves.keeping import progress_file, remove_progress
@@ -96,18 +97,13 @@ def show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False)
     """Name what could not be read."""
     if not skipped:
         return
-    write, one = (complain, "input") if on_errors else (say, "example")
+    write, one = (warn, "input") if on_errors else (say, "example")
     write(counted(len(skipped), f"{one} could not be read and is", f"{one}s could not be read and are") + " left out:")
     shown = skipped if verbose else skipped[:SHOWN]
     for each in shown:
         write(f"  {printable(each.name)}: {printable(each.why)}")
     if len(skipped) > len(shown):
         write(f"  and {len(skipped) - len(shown)} more (--verbose names all)")
-
-
-def complain(line: str) -> None:
-    """Print a line where errors go."""
-    errors.print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 @contextmanager
@@ -118,16 +114,16 @@ def stopping_well(model: Path, learns: bool = False) -> Iterator[None]:
         yield
     except (KeyboardInterrupt, InterruptedRunError):
         if not learns:
-            complain(f"interrupted: {model} is as it was")
+            warn(f"interrupted: {model} is as it was")
             raise typer.Exit(INTERRUPTED) from None
         if _stamp(model) != before:
             remove_progress(model)
-            complain(f"interrupted, but the wave is learnt: {model} has it")
+            warn(f"interrupted, but the wave is learnt: {model} has it")
             raise typer.Exit(INTERRUPTED) from None
         kept = progress_file(model).exists()
         how = "the same command goes on where it stopped" if kept else "nothing of this wave was kept"
         what = "is as it was" if model.exists() else "is not there yet"
-        complain(f"interrupted: {model} {what}; {how}")
+        warn(f"interrupted: {model} {what}; {how}")
         raise typer.Exit(INTERRUPTED) from None
 
 
@@ -157,11 +153,11 @@ class Bar(Watcher):
             self.progress.update(self.task, completed=done, total=total)
         elif time.monotonic() >= self.last + SILENCE:
             self.last = time.monotonic()
-            complain(f"{self.what}: {done} of {total}")
+            warn(f"{self.what}: {done} of {total}")
 
     def noted(self, sentence: str) -> None:
         """Print a sentence."""
-        complain(sentence)
+        warn(sentence)
 
     def done(self) -> None:
         """Take the bar away."""

@@ -13,7 +13,8 @@ from rich.text import Text
 from ucb.cli.failing import answering
 from ucb.cli.learn import Data, Debug, ModelFile, Verbose, show_skipped, stopping_well, watched
 from ucb.cli.output import print_json, size
-from ucb.cli.show import print_table, printable, say
+from ucb.cli.show import print_table, say
+from ucb.cli.terminal import printable
 from ucb.waves import Model
 from ucb.waves.sources import Skipped
 from ucb.waves.sources.words import counted

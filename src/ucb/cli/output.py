@@ -7,6 +7,8 @@ import json
 import sys
 from typing import Any
 
+from ucb.cli.terminal import write
+
 
 def print_json(facts: Any) -> None:
     """Print JSON: names as they are where they can be written, and never NaN, which is no JSON."""
@@ -18,7 +20,7 @@ def print_json(facts: Any) -> None:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(facts, indent=1)
-    sys.stdout.write(text + "\n")
+    write(text + "\n")
 
 
 def size(number: int) -> str:

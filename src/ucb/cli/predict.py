@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import csv
-import io
-import sys
+import re
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any, Literal
 
 import typer
 
-from ucb.cli.failing import answering
-from ucb.cli.learn import Debug, ModelFile, Verbose, complain, show_skipped, stopping_well, watched
+from ucb.cli.failing import answering, warn
+from ucb.cli.learn import Debug, ModelFile, Verbose, show_skipped, stopping_well, watched
 from ucb.cli.output import print_json
-from ucb.cli.show import printable, say
+from ucb.cli.show import say
+from ucb.cli.terminal import printable, write
 from ucb.waves import Model
 from ucb.waves.predicting import predict
+
+FORMULA = re.compile(r"[=+\-@\t\r\n]")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 def predict_command(
@@ -37,22 +41,19 @@ def predict_command(
         found = predict(Model.open(Path(model), device), inputs, watcher=watcher)
         watcher.done()
         for remark in found.remarks:
-            complain(f"note: {remark}")
+            warn(f"note: {remark}")
         show_skipped(found.skipped, verbose or form == "json", on_errors=True)
         if not found:
             raise RuntimeError("none of the inputs can be read" if found.skipped else "there are no inputs")
-        _print(found, form)
+        print_answers(found, form)
 
 
-def _print(rows: list[dict[str, Any]], form: str) -> None:
+def print_answers(rows: list[dict[str, Any]], form: str) -> None:
+    """Print what was found as text, JSON or CSV."""
     if form == "json":
         print_json(rows)
     elif form == "csv":
-        text = io.StringIO()
-        writer = csv.DictWriter(text, rows[0], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows({**row, "unsure": "yes" if row["unsure"] else "no"} for row in rows)
-        sys.stdout.write(text.getvalue())
+        write(_csv([{**row, "unsure": "yes" if row["unsure"] else "no"} for row in rows]))
     else:
         names, labels = (max(len(row[key]) for row in rows) for key in ("file", "label"))
         for row in rows:
@@ -60,3 +61,18 @@ def _print(rows: list[dict[str, Any]], form: str) -> None:
             figures = f"{100 * row['probability']:6.2f} %  entropy {row['entropy']:.3f}"
             figures += f"  mutual information {row['mutual_information']:.3f}"
             say(f"{printable(row['file']):<{names}}  {printable(row['label']):<{labels}}  {figures}{doubt}")
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    lines: list[str] = []
+    # With its own end of lines, and no other, the writer puts quotes around every kind of break inside a cell.
+    writer = csv.DictWriter(SimpleNamespace(write=lines.append), rows[0])
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: _cell(value) if isinstance(value, str) else value for key, value in row.items()})
+    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: an apostrophe says that it is none. Numbers stay."""
+    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text

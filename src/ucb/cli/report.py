@@ -11,7 +11,7 @@ import typer
 
 from ucb import report
 from ucb.cli.failing import answering
-from ucb.cli.show import console
+from ucb.cli.show import say
 
 PAGE = "report.html"
 MOST_NAMED = 5
@@ -32,8 +32,8 @@ def report_command(
         found = report.results_at(runs, left_out.append)
         report.write_page(found, out)
         if left_out:
-            _say(f"left out, as there is no result yet: {_some(left_out)}")
-        _say(f"{len(found)} run{'' if len(found) == 1 else 's'} in {out}")
+            say(f"left out, as there is no result yet: {_some(left_out)}")
+        say(f"{len(found)} run{'' if len(found) == 1 else 's'} in {out}")
 
 
 def leave_report(folder: Path, runs: Sequence[Path]) -> None:
@@ -41,20 +41,16 @@ def leave_report(folder: Path, runs: Sequence[Path]) -> None:
     path = folder / PAGE
     if not report.can_draw():
         words = shlex.join(["ucb", "report", *map(str, runs), "-o", str(path)])
-        _say(f"a page with charts: {report.HOW_TO_INSTALL}, then {words}")
+        say(f"a page with charts: {report.HOW_TO_INSTALL}, then {words}")
         return
     try:
         report.write_page(report.results_at(runs), path)
-        _say(f"charts are in {path}")
+        say(f"charts are in {path}")
     except OSError as error:
-        _say(f"there is no page with charts: {path} cannot be written: {error.strerror or error}")
+        say(f"there is no page with charts: {path} cannot be written: {error.strerror or error}")
 
 
 def _some(places: Sequence[Path]) -> str:
     """Name places, of many the first ones."""
     names = ", ".join(map(str, places[:MOST_NAMED]))
     return names if len(places) <= MOST_NAMED else f"{names} and {len(places) - MOST_NAMED} more"
-
-
-def _say(line: str) -> None:
-    console.print(line, highlight=False, markup=False, soft_wrap=not console.is_terminal)

@@ -11,9 +11,10 @@ from typing import Annotated, Literal
 import typer
 
 from ucb.bayes.checks import count
-from ucb.cli.failing import FAILED, INTERRUPTED, answering, errors
+from ucb.cli.failing import FAILED, INTERRUPTED, answering, warn
 from ucb.cli.order import seeds_in
 from ucb.cli.show import console, say, show_names
+from ucb.cli.terminal import write
 from ucb.cli.watch import Lines, line_of
 from ucb.engine import Epoch, InterruptedRunError, Observer
 from ucb.engine.job import device_called
@@ -106,7 +107,7 @@ def table_command(
             show_tables(results)
             return
         asked = table_named(table)
-        typer.echo(FORMATS[format_](asked, compared(asked, results)), nl=False)
+        write(FORMATS[format_](asked, compared(asked, results)))
 
 
 def names_in(words: str) -> list[str]:
@@ -129,7 +130,7 @@ def show_tables(results: Path) -> None:
         about[name] = f"{table.about}: {said}"
     show_names(about)
     for line in dict.fromkeys(damaged):  # runs may serve several tables
-        _complain(f"error: {line}")
+        warn(f"error: {line}")
     if damaged:
         raise typer.Exit(FAILED)
 
@@ -196,7 +197,7 @@ def _carry_out(table: Table, planned: Sequence[Planned], jobs: int, out: Path, i
         done = sum(each.to_do and each.result.is_file() for each in planned)  # some end while others are stopped
         if record is not None:
             record.close(is_whole=False)
-        _complain(f"interrupted: {done} of {total} runs are done; the same command goes on from here")
+        warn(f"interrupted: {done} of {total} runs are done; the same command goes on from here")
         raise typer.Exit(INTERRUPTED) from None
     if record is not None:
         record.close(is_whole=True)
@@ -204,7 +205,7 @@ def _carry_out(table: Table, planned: Sequence[Planned], jobs: int, out: Path, i
     lacking += [f"{each.name} was not run: remove what is named above" for each in planned if each.remove]
     lacking += [f"{name} cannot be run" for name in impossible]
     for line in lacking:
-        _complain(f"error: {line}")
+        warn(f"error: {line}")
     if lacking:
         raise typer.Exit(FAILED)
 
@@ -216,7 +217,3 @@ def _said(outcome: Outcome) -> str:
     bwt = "" if result["bwt"] is None else f"   BWT {result['bwt']:+z.2f}"
     time = f"   {result['seconds']:.0f} s" if "seconds" in result else ""  # tables do without it
     return f"ACC {result['acc']:.2f}{bwt}{time}"
-
-
-def _complain(line: str) -> None:
-    errors.print(line, highlight=False, markup=False, soft_wrap=not errors.is_terminal)

@@ -8,12 +8,13 @@ from statistics import mean, stdev
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
-console = Console()
+from ucb.cli.terminal import Terminal, printable
+
+console = Terminal()
 
 
 def show_names(about: Mapping[str, str]) -> None:
@@ -108,11 +109,6 @@ def print_table(table: Table) -> None:
         console.print(table, highlight=False)
     for line in printed.get().splitlines():
         say(line.rstrip())
-
-
-def printable(text: str) -> str:
-    """Return a name from somebody's file as it may go to a terminal: what cannot be seen is written as a code."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def say(line: str) -> None:

@@ -11,8 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from ucb.bayes.checks import count
-from ucb.cli.failing import INTERRUPTED, answering
-from ucb.cli.learn import complain
+from ucb.cli.failing import INTERRUPTED, answering, warn
 from ucb.cli.show import say
 from ucb.engine import InterruptedRunError
 from ucb.stream.benchmarks import find
@@ -156,7 +155,7 @@ def _stopping_well(record: Record) -> Iterator[None]:
     except (KeyboardInterrupt, InterruptedRunError):
         kept = len(record.trials)
         trials = f"{kept} trial{' is' if kept == 1 else 's are'} kept in {record.path}" if kept else "no trial is done"
-        complain(f"interrupted: {trials}; the same command goes on from here")
+        warn(f"interrupted: {trials}; the same command goes on from here")
         raise typer.Exit(INTERRUPTED) from None
 
 
