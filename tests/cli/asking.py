@@ -38,9 +38,8 @@ def launched(*words, program=("-m", "ucb"), **options):
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
         environment.pop(name, None)
     command = [sys.executable, "-c", HEARING, *program, *map(str, words)]
-    return subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options
-    )
+    heard = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.Popen(command, env=environment, text=True, **heard | options)
 
 
 def interrupted(*words, when):

@@ -3,6 +3,7 @@
 import importlib.util
 import json
 import re
+import resource
 from html.parser import HTMLParser
 
 import pytest
@@ -232,6 +233,22 @@ def test_a_run_without_plotly_says_how_to_make_the_page_later(tmp_path, without_
     words = f"ucb report '{folder}' -o '{folder / 'report.html'}'"
     assert answer.stdout.splitlines()[-1] == f"a page with charts: pip install 'ucb[report]', then {words}"
     assert not (folder / "report.html").exists()
+
+
+def test_a_page_that_has_no_room_leaves_the_old_one_whole(tmp_path):
+    run = written(tmp_path / "result.json", result())
+    page = tmp_path / "page.html"
+    page.write_text("the old one")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, limits[1]))
+    try:
+        answer = ucb("report", run, "-o", page)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert answer.exit_code == 1
+    assert answer.stderr == f"error: {page}: File too large\n"
+    assert page.read_text() == "the old one"
+    assert {path.name for path in tmp_path.iterdir()} == {"result.json", "page.html"}
 
 
 def test_a_page_that_cannot_be_written_does_not_fail_the_run(tmp_path):

@@ -469,3 +469,13 @@ def test_what_its_reader_would_refuse_never_replaces_a_model(tmp_path, monkeypat
 def test_a_seed_that_no_file_can_hold_is_refused_at_once(seed):
     with pytest.raises(ValueError, match="seed is no whole number"):
         Model(seed=seed)
+
+
+@pytest.mark.usefixtures("small")
+def test_sums_of_no_example_at_all_are_refused(tmp_path):
+    made = Model()
+    made.learn(blobs([0, 1], 12))
+    values, tensors = parts(made)
+    nothing = {name: torch.zeros_like(tensor) for name, tensor in tensors.items() if name.startswith("head.")}
+    (tmp_path / "m.ucb").write_bytes(safe.packed(values, {**tensors, **nothing}))
+    assert "not those of any data" in refused(tmp_path / "m.ucb")

@@ -3,34 +3,45 @@
 import difflib
 import math
 import operator
+import sys
 from collections.abc import Iterable
 
 import torch
 from torch import Tensor
 
 
+def is_finite(value: float) -> bool:
+    """Whether a number is finite, as a float too: whole numbers have no end."""
+    try:
+        return math.isfinite(value)
+    except OverflowError:
+        return False
+
+
 def positive(name: str, value: float) -> float:
     """Return ``value`` if it is a finite number above 0."""
-    if not (math.isfinite(value) and value > 0):
+    if not (is_finite(value) and value > 0):
         raise ValueError(f"{name} must be a number above 0, not {value}")
     return value
 
 
 def not_negative(name: str, value: float) -> float:
     """Return ``value`` if it is a finite number, 0 or above."""
-    if not (math.isfinite(value) and value >= 0):
+    if not (is_finite(value) and value >= 0):
         raise ValueError(f"{name} must be 0 or above, not {value}")
     return value
 
 
 def count(name: str, value: int, least: int = 1) -> int:
-    """Return ``value`` if it is a whole number of at least ``least``."""
+    """Return ``value`` if it is a whole number of at least ``least`` that the machine can count to."""
     try:
         value = operator.index(value)
     except TypeError:
         raise TypeError(f"{name} must be a whole number, not {value!r}") from None
     if value < least:
         raise ValueError(f"{name} must be at least {least}, not {value}")
+    if value > sys.maxsize:
+        raise ValueError(f"{name} must be at most {sys.maxsize}, not {value}")
     return value
 
 

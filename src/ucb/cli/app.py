@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -255,7 +255,8 @@ def _watching(job: Job, folder: Path) -> Iterator[Lines]:
         with observer:
             yield observer
     except (InterruptedRunError, DivergedError) as stop:
-        observer.keep(str(stop))
+        with suppress(OSError):  # why it stopped is said in any case
+            observer.keep(str(stop))
         raise
 
 

@@ -1,6 +1,7 @@
 """Errors become one sentence and an exit code.
 
-0: done. 1: failed. 2: wrong usage. 130: interrupted, with the state saved.
+0: done. 1: failed. 2: wrong usage. 3: done and not to be repeated, but it could not be printed. 130: interrupted, with
+the state saved.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from ucb.cli.terminal import Terminal, printable
 from ucb.engine import InterruptedRunError
 from ucb.engine.orders import CONFIG, RESULT
 
-FAILED, WRONG_USAGE, INTERRUPTED = 1, 2, 130
+FAILED, WRONG_USAGE, UNSAID, INTERRUPTED = 1, 2, 3, 130
 errors = Terminal(stderr=True)
 
 
@@ -33,6 +34,19 @@ def answering(folder: Path, debug: bool, *others: Path) -> Iterator[None]:
         raise
     except Exception as error:
         raise typer.Exit(complain(error, folder, debug)) from None
+
+
+@contextmanager
+def saying(done: str) -> Iterator[None]:
+    """Print what came of work; if that cannot be printed, say where errors go that the work is ``done``."""
+    try:
+        yield
+    except (OSError, SystemExit) as error:  # Rich exits where nobody reads any more
+        if isinstance(error, OSError) and error.filename:
+            raise
+        why = error.strerror if isinstance(error, OSError) else "nobody reads it"
+        warn(f"{done}; what is to be said of it cannot be printed: {why}")
+        raise typer.Exit(UNSAID) from None
 
 
 def complain(error: Exception, folder: Path, debug: bool, about: str = "") -> int:

@@ -12,7 +12,7 @@ import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from ucb import waves
-from ucb.cli.failing import INTERRUPTED, answering, warn
+from ucb.cli.failing import INTERRUPTED, answering, saying, warn
 from ucb.cli.output import size
 from ucb.cli.show import console, say
 from ucb.cli.terminal import printable
@@ -68,7 +68,8 @@ def learn_command(
             watcher=watcher,
         )
         watcher.done()
-        _show(report, model, verbose)
+        with saying(f"the wave is learnt, and {model} has it: do not learn it again"):
+            _show(report, model, verbose)
 
 
 def _show(report: Report, model: Path, verbose: bool) -> None:

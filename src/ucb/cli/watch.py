@@ -10,6 +10,7 @@ from typing import Self
 from rich.console import Console
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
+from ucb.cli.terminal import printable
 from ucb.engine import Epoch, Observer
 from ucb.engine.evaluate import Judgement
 
@@ -66,8 +67,11 @@ class Lines(Observer):
 
     def keep(self, line: str) -> None:
         """Add a line to the log."""
-        with self.log.open("a") as file:
-            file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {line}\n")
+        try:
+            with self.log.open("a") as file:
+                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}\n")
+        except OSError as error:  # a full disk does not say which file it had no room for
+            raise OSError(error.errno, error.strerror, str(self.log)) from None
 
 
 class Live(Lines):

@@ -63,7 +63,7 @@ def load(folder: Path) -> Found | None:
     for _, path in reversed(_listed(folder)):
         data = path.read_bytes()
         if _NAME.fullmatch(path.name)[2] == _digest(data):  # type: ignore[index]
-            return Found(unpack(data), path, damaged)
+            return Found(_unpacked(path, data), path, damaged)
         damaged.append(path)
     if damaged:
         names = ", ".join(path.name for path in damaged)
@@ -82,6 +82,9 @@ def write_atomically(path: Path, data: bytes) -> None:
         if path.exists():
             shutil.copymode(path, scratch)  # who may read it does not change
         scratch.replace(path)
+    except OSError as error:  # a full disk does not say which file it had no room for
+        scratch.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
     except BaseException:  # Ctrl-C too
         scratch.unlink(missing_ok=True)
         raise
@@ -131,6 +134,15 @@ def _unsqueezed(squeezed: Tensor) -> bytes:
     if len(text) > MOST_TEXT:
         raise ValueError("names and numbers of the state take too much memory")
     return text
+
+
+def _unpacked(path: Path, data: bytes) -> State:
+    try:
+        return unpack(data)
+    except OtherFormatError:
+        raise
+    except Exception as error:  # whoever writes a file can give it the hash in its name, and broken bytes any error
+        raise OSError(f"{path} is no checkpoint: {type(error).__name__}: {error}") from None
 
 
 def _seal(digest: str) -> bytes:

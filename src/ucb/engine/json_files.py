@@ -22,7 +22,7 @@ def read_object(path: Path, *needed: str) -> FileObject:
     """Return the JSON object in a file, if it has all names that are needed; a damaged file is named."""
     try:
         values = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise OSError(f"{path} is damaged: {error}; mend or remove it") from None
     if not isinstance(values, dict):
         raise OSError(f"{path} is damaged: it holds no JSON object; mend or remove it")

@@ -161,10 +161,15 @@ def _found_in(folder: Path) -> Found:
 def _carried_out(run: Run, job: Job, beside: int = 0) -> Found:
     """Return the result of a run that learns with ``beside`` others at the same time."""
     assert run.folder is not None
-    company = company_of(run, beside, resumed=run.resume())
-    run.learn()
-    result = result_of(run, dataclasses.asdict(job), company)
-    checkpoint.write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    try:
+        company = company_of(run, beside, resumed=run.resume())
+        run.learn()
+        result = result_of(run, dataclasses.asdict(job), company)
+        checkpoint.write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+    except FileNotFoundError:
+        if run.folder.is_dir():
+            raise
+        raise RuntimeError(f"{run.folder} was removed while its run went on: what it learnt is lost") from None
     return result
 
 

@@ -88,7 +88,12 @@ class Run:
             return False
         for path in found.damaged:
             self.observer.noted(f"{path.name} is damaged; the one before it is used")
-        self.load_state_dict(found.state)
+        try:
+            self.load_state_dict(found.state)
+        except (LookupError, AttributeError, AssertionError, RecursionError, RuntimeError) as error:
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            raise OSError(f"{found.path} holds no state of this run: {type(error).__name__}: {error}") from None
         for path in found.damaged:  # else the next one would take the place of the whole one
             path.unlink(missing_ok=True)
         return True

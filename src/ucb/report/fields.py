@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
+
+from ucb.bayes import checks
 
 Check = Callable[[Any, int], bool]
 """Whether a value is right in a result of so many tasks."""
@@ -13,7 +14,7 @@ PERCENTILES = ("ratio_p1", "ratio_p50", "ratio_p99")
 
 def is_figure(value: Any) -> bool:
     """Whether it is a finite number."""
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and checks.is_finite(value)
 
 
 def _figure(value: Any, _: int) -> bool:

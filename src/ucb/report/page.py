@@ -12,6 +12,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
+from ucb.engine.checkpoint import write_atomically
 from ucb.report import charts, comparison, costs
 from ucb.report.chart import Chart, Table
 from ucb.report.command import command_of
@@ -40,7 +41,7 @@ def write_page(found: Sequence[Found], path: Path) -> None:
         raise ValueError(f"{path} is one of the results: name another file")
     page = page_of(found)
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(page, encoding="utf-8")
+    write_atomically(path, page.encode())
 
 
 def page_of(found: Sequence[Found]) -> str:

@@ -77,7 +77,7 @@ def _at(place: Path, without: dict[Path, str]) -> list[Found]:
 def _read(path: Path) -> Any:
     try:
         return json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"{path} is damaged, or no JSON: {error}") from None
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 import re
 from pathlib import Path
 from typing import Any
 
+from ucb.bayes import checks
 from ucb.reproduce.definitions import Row, Table, home_of
 from ucb.reproduce.jobs import ROOM
 
@@ -61,4 +61,4 @@ def damage(result: Any, seed: int) -> str:
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, int | float) and not isinstance(value, bool) and checks.is_finite(value)

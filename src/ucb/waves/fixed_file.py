@@ -68,7 +68,7 @@ def _refuse_impossible(gram: Tensor, moments: Tensor, counts: Tensor) -> None:
     """
     examples, lengths = counts.sum(), gram.diagonal().clamp_min(0).sqrt()
     limit = lengths * examples.sqrt() * ROUNDING
-    possible = bool((gram.diagonal() >= 0).all())
+    possible = bool(examples > 0) and bool((gram.diagonal() >= 0).all())
     possible &= bool(torch.isclose(gram[-1, -1], examples, rtol=ROUNDING))
     possible &= bool(torch.isclose(moments[-1], counts, rtol=ROUNDING).all())
     possible &= bool(((moments.sum(1) - gram[:, -1]).abs() <= limit).all())
