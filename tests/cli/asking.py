@@ -32,9 +32,9 @@ def refused(*words, code=2, printed=False):
     return answer.stderr
 
 
-def launched(*words, program=("-m", "ucb"), **options):
+def launched(*words, program=("-m", "ucb"), threads=1, **options):
     """The real command, in a process of its own."""
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
         environment.pop(name, None)
     command = [sys.executable, "-c", HEARING, *program, *map(str, words)]

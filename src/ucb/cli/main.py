@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import sys
 
+from ucb.cli.threads import share_the_machine
+
 
 def main() -> None:
     """Answer the command line."""
+    share_the_machine()
     try:
         from ucb.cli.app import app
 

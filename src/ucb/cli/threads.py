@@ -1,0 +1,44 @@
+"""How many threads PyTorch has, and how they wait for each other: told before it is loaded, since it asks only once.
+
+By default its threads wait in a busy loop of milliseconds. Where other programs want the cores too, a thread that waits
+so takes time from the very one that it waits for, and an epoch takes many times as long. Here they go to sleep after
+some microseconds.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+
+CONTROL_GROUPS = Path("/sys/fs/cgroup")
+WAITING = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "1000"}
+"""The standard's word, and how often GNU's library looks before it sleeps."""
+THREADS = "OMP_NUM_THREADS"
+
+
+def share_the_machine() -> None:
+    """Let threads wait asleep, and be no more than the cores that this process may use. The user's own words count."""
+    if not any(name in os.environ for name in (*WAITING, "KMP_BLOCKTIME")):
+        os.environ.update(WAITING)
+    granted = granted_cores()
+    if granted is not None and granted < _usable_cores():
+        os.environ.setdefault(THREADS, str(granted))
+
+
+def granted_cores(root: Path = CONTROL_GROUPS) -> int | None:
+    """Return the cores' worth of time that a container may use, rounded up; None where there is no limit.
+
+    A container sees all cores of the machine, and one thread for each would spend its time waiting for the others.
+    """
+    for files in ("cpu.max",), ("cpu/cpu.cfs_quota_us", "cpu/cpu.cfs_period_us"):  # version 2, and 1
+        try:
+            quota, period = " ".join((root / name).read_text() for name in files).split()
+            return max(1, math.ceil(int(quota) / int(period))) if int(quota) > 0 else None
+        except (OSError, ValueError, ZeroDivisionError):  # there are none, or "max"
+            continue
+    return None
+
+
+def _usable_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
