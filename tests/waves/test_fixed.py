@@ -171,13 +171,6 @@ def test_a_wild_number_and_a_constant_column_do_no_harm():
     assert isinstance(fresh_trunk((1, 28, 28)), ImageTrunk)
 
 
-@pytest.mark.usefixtures("small")
-def test_data_that_come_again_are_remarked_on():
-    model = learnt(blobs("ab", 20))
-    assert "learnt before" in model.learn(blobs("ab", 20)).remarks[0]
-    assert model.way.head.counts.tolist() == [40, 40]
-
-
 def test_methods_and_nets_that_cannot_be_are_refused():
     with pytest.raises(ValueError, match="method must be one of"):
         Model("magic")

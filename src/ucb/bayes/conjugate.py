@@ -44,12 +44,12 @@ class ConjugateHead(nn.Module):
         self._weights: Tensor | None = None
 
     @torch.no_grad()
-    def add(self, features: Tensor, target: Tensor) -> None:
-        """Learn from examples: features [rows, F] and class indices."""
+    def add(self, features: Tensor, target: Tensor, times: float = 1) -> None:
+        """Learn from examples: features [rows, F] and class indices; each counts so many times, -1 takes it out."""
         phi = self._with_one(finite("the features", features))
-        self.gram.addmm_(phi.T, phi)
-        self.moments.index_add_(1, target, phi.T)
-        self.counts += torch.bincount(target, minlength=len(self.counts))
+        self.gram.addmm_(phi.T, phi, alpha=times)
+        self.moments.index_add_(1, target, phi.T, alpha=times)
+        self.counts += times * torch.bincount(target, minlength=len(self.counts))
         self._factor = self._weights = None
 
     def grow(self, outputs: int) -> None:

@@ -50,6 +50,7 @@ def learn_command(
     ] = None,
     device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
     epochs: Annotated[int | None, typer.Option(min=1, help="With ucb-ng: the most epochs a wave may take.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Learn data once more that were learnt before.")] = False,
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
@@ -66,6 +67,7 @@ def learn_command(
             device=device,
             epochs=epochs,
             watcher=watcher,
+            again=again,
         )
         watcher.done()
         with saying(f"the wave is learnt, and {model} has it: do not learn it again"):
@@ -91,6 +93,8 @@ def _show(report: Report, model: Path, verbose: bool) -> None:
         say(f"effect on each earlier wave ({report.effects[0].meaning}):")
     for effect in report.effects:
         say(f"  {effect.wave!r}: {effect.change:.3f}, {effect.words}")
+    for warning in report.warnings:
+        complain(f"warning: {printable(warning)}")
     say(f"the model is in {model} ({size(model.stat().st_size)}); the data are no longer needed")
 
 

@@ -85,32 +85,33 @@ class Calibration:
         for statistic in (self.nll, self.moments, self.histogram):
             statistic *= before / now if now else 1.0
 
-    def learn(self, asked: Iterable[tuple[Opinion, Tensor]]) -> Tensor:
+    def learn(self, asked: Iterable[tuple[Opinion, Tensor]], weight: float = 1.0) -> Tensor:
         """Take in held-out examples of a wave and their classes, in batches; return the classes that they are given.
 
-        The batches are gone through twice: what an example is given depends on the scale, and that on all of them.
+        Each counts ``weight`` times: the share of the wave that was new, since of what was learnt before a model is
+        surer than of anything new. The batches are gone through twice: what an example is given depends on the scale, and that on all of them.
         """
         for opinion, target in asked:
-            self._learn_scale(opinion, target)
+            self._learn_scale(opinion, target, weight)
         scale = self.scale
         signs, given = [torch.zeros(0, len(PRIOR_MOMENTS), dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
         for opinion, _ in asked:
             prediction = from_logits(opinion.logits * scale)
             signs.append(_signs(prediction, opinion).cpu())
             given.append(prediction.label.cpu())
-        self._learn_doubt(torch.cat(signs))
+        self._learn_doubt(torch.cat(signs), weight)
         return torch.cat(given)
 
-    def _learn_scale(self, opinion: Opinion, target: Tensor) -> None:
+    def _learn_scale(self, opinion: Opinion, target: Tensor, weight: float) -> None:
         for place, scale in enumerate(SCALES):
             p = (opinion.logits * scale).softmax(-1).mean(0).double()
             true = p.gather(1, target[:, None]).clamp_min(1e-12)
-            self.nll[place] -= float(true.log().sum())
+            self.nll[place] -= weight * float(true.log().sum())
 
-    def _learn_doubt(self, signs: Tensor) -> None:
-        self.moments += torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0).cpu()
+    def _learn_doubt(self, signs: Tensor, weight: float) -> None:
+        self.moments += weight * torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0).cpu()
         u = self._unsureness(signs)
-        self.histogram += torch.histc(u.cpu().clamp(0, WIDEST), BINS, 0, WIDEST).double()
+        self.histogram += weight * torch.histc(u.cpu().clamp(0, WIDEST), BINS, 0, WIDEST).double()
 
     def answers(self, opinion: Opinion) -> Answers:
         """Return class probabilities, and which rows the model is unsure of."""

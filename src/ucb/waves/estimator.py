@@ -126,7 +126,7 @@ class WaveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         columns = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         examples = ArrayExamples(_tensor(examined), [names[label] for label in y.tolist()], columns)
         model = Model(self.method, net=self.net, seed=self._seed()) if first else self.model_
-        model.learn(examples, device=self.device, epochs=self.epochs)
+        model.learn(examples, device=self.device, epochs=self.epochs, again=True)
         self.model_, self.classes_ = model, together
         return self
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from ucb.waves.keeping import PAUSE, Keeper, alone_with, progress_file, remove_progress
 from ucb.waves.model import Model
+from ucb.waves.prints import RepeatedWaveError
 from ucb.waves.reading import Data
 from ucb.waves.sources import Examples, fingerprint
 from ucb.waves.sources.words import shown
@@ -27,8 +28,11 @@ def learn(
     epochs: int | None = None,
     watcher: Watcher | None = None,
     pause: float = PAUSE,
+    again: bool = False,
 ) -> Report:
     """Learn a wave into the model at ``path``, which is made if there is none.
+
+    A wave that the model has learnt before is refused, unless it is wanted ``again``.
 
     The file stays as it was until the wave is learnt, whatever happens; what has been done is kept beside it every
     ``pause`` seconds, and the same call goes on from there.
@@ -63,9 +67,21 @@ def learn(
             }
             return Keeper(progress_file(path), identity, watcher, pause)
 
-        report = model.learn(
-            data, name, label=label, seed=seed, device=device, epochs=epochs, watcher=watcher, keeper=keeper
-        )
+        try:
+            report = model.learn(
+                data,
+                name,
+                label=label,
+                seed=seed,
+                device=device,
+                epochs=epochs,
+                watcher=watcher,
+                keeper=keeper,
+                again=again,
+            )
+        except RepeatedWaveError:
+            remove_progress(path)
+            raise
         model.save(path)
         remove_progress(path)
     return report

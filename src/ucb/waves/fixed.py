@@ -45,6 +45,8 @@ class FixedWay:
     def __init__(self, trunk: ImageTrunk | RowTrunk, classes: int, ridge: float = 0.1) -> None:
         self.trunk = trunk
         self.head = ConjugateHead(trunk.features, classes, ridge)
+        self.repeated = 0.0
+        """How many of the examples were learnt before: they count in the sums, and are no new evidence."""
         self._solved: Solved | None = None
 
     def copied(self) -> FixedWay:
@@ -74,14 +76,27 @@ class FixedWay:
         self.head.add(features, classes)
         self._solved = None
 
+    def without(self, features: Tensor, classes: Tensor, times: Tensor) -> FixedWay:
+        """Return the way as it would be if it had learnt each of these examples so many times less."""
+        if not int(times.sum()):
+            return self
+        twin, times = self.copied(), times.to(self.device)
+        twin.head.add(features.repeat_interleave(times, 0), classes.repeat_interleave(times), -1)
+        return twin
+
     def features(self, x: Tensor) -> Tensor:
         """Return what the trunk shows of examples."""
         found: Tensor = self.trunk(x.to(self.device))
         return found
 
+    @property
+    def worth(self) -> float:
+        """How many examples the learnt ones are worth."""
+        return max(float(self.head.counts.sum()) - self.repeated, 1.0)
+
     def settle(self) -> None:
         """Choose the ridge by the evidence of all that was learnt."""
-        self.head.set_ridge(best_ridge(self.head))
+        self.head.set_ridge(best_ridge(self.head, self.worth))
         self._solved = None
 
     @property
@@ -96,7 +111,8 @@ class FixedWay:
                 raise RuntimeError("the model is damaged: its sums are not those of any data")
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
             determined = size - head.ridge * float(inverse.square().sum())
-            usual = max(determined, 1e-9) / max(float(head.counts.sum()), 1.0)
+            usual = max(determined, 1e-9) / self.worth
+            inverse *= (max(float(head.counts.sum()), 1.0) / self.worth) ** 0.5
             weights = torch.cholesky_solve(head.moments, factor)
             unexplained = head.counts - (head.moments * weights).sum(0)
             noise = (unexplained / head.counts.sum().clamp_min(1)).clamp_min(LEAST_NOISE).float()
@@ -114,14 +130,26 @@ class FixedWay:
     def opinion_of(self, features: Tensor) -> Opinion:
         """Return the opinion on features."""
         solved = self.solved
-        phi = torch.cat([features, features.new_ones(len(features), 1)], 1)
-        mean = (phi.double() @ solved.weights).float()
-        variance = _length_squared(phi, solved.inverse_factor)
+        mean, variance = self._scores(features)
         spread = (variance[:, None] * solved.noise).sqrt()
         logits = (mean + spread * noise_of_samples(mean.shape[1]).to(mean)) * solved.balance.to(mean)
         energy = features.double().square().sum(1) / solved.usual_energy
         strength = (energy + FAINTEST).log().float() / 2
         return Opinion(logits, (variance / solved.usual_variance).clamp_min(1e-12).log(), strength)
+
+    @torch.no_grad()
+    def surprise(self, features: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return of each example phi^T A^-1 phi, and the mean square that is left of its targets in units of the noise.
+
+        A class that is not known yet has no output: all targets of its examples are 0.
+        """
+        mean, variance = self._scores(features)
+        target = classes[:, None] == torch.arange(mean.shape[1], device=mean.device)
+        return variance, ((target.float() - mean).square() / self.solved.noise).mean(1)
+
+    def _scores(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        phi = torch.cat([features, features.new_ones(len(features), 1)], 1)
+        return (phi.double() @ self.solved.weights).float(), _length_squared(phi, self.solved.inverse_factor)
 
     def certainty(self) -> dict[str, Any]:
         """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""

@@ -26,12 +26,13 @@ def fixed_parts(way: FixedWay) -> tuple[dict[str, Any], dict[str, Tensor]]:
     half = torch.cat([row[: place + 1] for place, row in enumerate(head.gram)])
     tensors = {f"trunk.{name}": value for name, value in way.trunk.state_dict().items()}
     tensors |= {"head.gram": half, "head.moments": head.moments, "head.counts": head.counts}
-    return {"trunk": way.trunk.facts, "ridge": head.ridge}, tensors
+    repeated = {"repeated": way.repeated} if way.repeated else {}
+    return {"trunk": way.trunk.facts, "ridge": head.ridge, **repeated}, tensors
 
 
 def fixed_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> FixedWay:
     """Return the way that facts and tensors describe, once all of them are as they must be."""
-    facts.only("trunk", "ridge")
+    facts.only("trunk", "ridge", "repeated")
     known = _trunk_facts(model, Fields(facts.get("trunk"), "way.trunk"))
     sizes = sizes_of(model.shape or (), known)
     own = {name: tensor(tensors, f"trunk.{name}", shape, torch.float32) for name, shape in sizes.tensors.items()}
@@ -55,6 +56,8 @@ def fixed_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Fi
     way.head.moments.copy_(moments)
     way.head.counts.copy_(counts)
     _refuse_impossible(whole, moments, counts)
+    if "repeated" in facts.values:  # a model that has learnt nothing twice has no such number
+        way.repeated = facts.number("repeated", 0, float(counts.sum()))
     return way
 
 

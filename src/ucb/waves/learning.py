@@ -16,14 +16,18 @@ from ucb.waves.fixed_learning import learn_fixed
 from ucb.waves.holding_out import held_out
 from ucb.waves.keeping import Keeper
 from ucb.waves.ongoing_learning import learn_ongoing
-from ucb.waves.order import Order
+from ucb.waves.order import Order, Outcome
 from ucb.waves.reading import Data, as_examples
-from ucb.waves.sources import Examples, Skipped, fingerprint
+from ucb.waves.sources import Examples, Skipped
+from ucb.waves.warning import warnings_of
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Report, Wave
 
 if TYPE_CHECKING:
     from ucb.waves.model import Model
+
+WORTH_SAYING = 0.5
+"""The share of a wave that must seem to be learnt already for it to be said."""
 
 
 def learn_wave(
@@ -37,6 +41,7 @@ def learn_wave(
     epochs: int | None,
     watcher: Watcher,
     keeper: Callable[[Examples, str], Keeper] | None,
+    again: bool,
 ) -> Report:
     """Let a model learn a wave; everything that changes is put into it anew, nothing is changed in place."""
     began = time.monotonic()
@@ -48,8 +53,6 @@ def learn_wave(
     title = _title(model, name)
     known = list(model.classes)
     new = sorted(set(examples.labels) - set(known))
-    stamp = fingerprint(examples)[:32]
-    remarks = _remarks(model, stamp)
     model.classes = known + new
     model.shape, model.columns, model.label = tuple(examples.shape), examples.columns, label
     calibration = copy.deepcopy(model.calibration)
@@ -64,18 +67,21 @@ def learn_wave(
         epochs=epochs,
         watcher=watcher,
         keeper=None if keeper is None else keeper(examples, title),
+        known={wave.fingerprint: wave.name for wave in reversed(model.waves)},
+        again=again,
     )
     way_of_learning = learn_fixed if model.method == "fixed" else learn_ongoing
+    before = model.way
     outcome = way_of_learning(model, order)
     model.way, model.calibration = outcome.way, calibration
     counts = outcome.counts
     _refuse_unread(new, counts[len(known) :])
-    remarks += _alone(model.classes, counts, Counter(examples.labels))
+    remarks = _remarks(order, outcome) + _alone(model.classes, counts, Counter(examples.labels))
     wave = Wave(
         title,
         {model.classes[n]: int(c) for n, c in enumerate(counts) if c},
         _held_out_figures(model.classes, outcome.given, outcome.target),
-        stamp,
+        outcome.stamp,
     )
     model.waves = [*model.waves, wave]
     return Report(
@@ -85,6 +91,7 @@ def learn_wave(
         [*examples.remarks, *remarks],
         new,
         time.monotonic() - began,
+        warnings_of(model.classes, before, outcome),
     )
 
 
@@ -107,9 +114,13 @@ def _title(model: Model, name: str | None) -> str:
     return name
 
 
-def _remarks(model: Model, stamp: str) -> list[str]:
-    again = [wave.name for wave in model.waves if wave.fingerprint == stamp]
-    return [f"these data were learnt before, as {again[0]!r}: their examples count twice now"] if again else []
+def _remarks(order: Order, outcome: Outcome[object]) -> list[str]:
+    if outcome.stamp in order.known:
+        return [f"these data were learnt before, as {order.known[outcome.stamp]!r}: they are no new evidence"]
+    if outcome.familiar < WORTH_SAYING:
+        return []
+    share = f"{100 * outcome.familiar:.0f} %"
+    return [f"the model foresees {share} of these examples as if it had learnt them before: they are no new evidence"]
 
 
 def _alone(classes: list[str], counts: Tensor, files: Counter[str]) -> list[str]:

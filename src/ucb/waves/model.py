@@ -77,10 +77,12 @@ class Model:
         epochs: int | None = None,
         watcher: Watcher | None = None,
         keeper: Callable[[Examples, str], Keeper] | None = None,
+        again: bool = False,
     ) -> Report:
         """Learn a wave; if that fails, the model is as before. ``data`` is a folder, a file, or inputs and labels.
 
-        The report says what was learnt and, in ``skipped``, what could not be read.
+        A wave that was learnt before is refused, unless it is wanted ``again``. The report says what was learnt, in
+        ``warnings`` what should worry, and in ``skipped`` what could not be read.
         """
         from ucb.waves.learning import learn_wave
 
@@ -95,6 +97,7 @@ class Model:
             epochs=epochs,
             watcher=Watcher() if watcher is None else watcher,
             keeper=keeper,
+            again=again,
         )
         self.__dict__.update(new.__dict__)
         return report

@@ -25,6 +25,7 @@ from ucb.waves.nets import checked_net, default_net
 from ucb.waves.ongoing import OngoingWay
 from ucb.waves.opinion import Asked, rows_together
 from ucb.waves.order import Order, Outcome
+from ucb.waves.prints import prints
 from ucb.waves.reading import ROWS
 from ucb.waves.watching import Watcher
 
@@ -58,6 +59,8 @@ def learn_ongoing(model: Model, order: Order) -> Outcome[OngoingWay]:
         raise ValueError(f"none of the {len(order.classes)} examples can be read")
     if before is None:
         way.look(train[0])
+    names = [model.classes[number] for number in torch.cat([train[1], held[1]]).tolist()]
+    stamp = order.stamped(prints(torch.cat([train[0], held[0]]), names))
     _run(way, order, train, held, head)
     way.size = len(train[1])
     some = asked_among(len(held[1]), order.seed)
@@ -65,7 +68,7 @@ def learn_ongoing(model: Model, order: Order) -> Outcome[OngoingWay]:
     given = order.calibration.learn(asked)
     counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
     effects = effects_on_ongoing(before, way, model.waves) if before else []
-    return Outcome(way, given, asked.target, counts, effects, [])
+    return Outcome(way, given, asked.target, counts, effects, [], stamp, 0.0)
 
 
 def _begun(

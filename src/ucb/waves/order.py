@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from ucb.waves.calibration import Calibration
 from ucb.waves.keeping import Keeper
+from ucb.waves.prints import RepeatedWaveError, stamp
 from ucb.waves.sources import Examples, Skipped
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Effect
@@ -33,6 +35,25 @@ class Order:
     epochs: int | None
     watcher: Watcher
     keeper: Keeper | None
+    known: Mapping[str, str]
+    """The earlier waves' names by the hash of their content."""
+    again: bool
+    """Whether a wave that was learnt before is wanted once more."""
+
+    def labels_of(self, positions: Tensor) -> list[str]:
+        """Return the classes of some examples by name."""
+        assert self.examples.labels is not None
+        return [self.examples.labels[place] for place in positions.tolist()]
+
+    def stamped(self, found: Tensor) -> str:
+        """Return the hash of the wave's content, unless it was learnt before and nobody wants it again."""
+        own = stamp(found)
+        if own in self.known and not self.again:
+            raise RepeatedWaveError(
+                f"these data were learnt before, as {self.known[own]!r}, and count already: leave them out, "
+                "or learn them once more with --again (from Python: again=True)"
+            )
+        return own
 
 
 @dataclass(frozen=True)
@@ -49,3 +70,7 @@ class Outcome(Generic[W]):
     effects: list[Effect]
     skipped: list[Skipped]
     """What was left out before the work was taken up again."""
+    stamp: str
+    """The hash of the wave's content."""
+    familiar: float
+    """The share of the wave that seems to have been learnt before."""

@@ -54,3 +54,5 @@ class Report:
     remarks: list[str] = field(default_factory=list)
     new_classes: list[str] = field(default_factory=list)
     seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    """Why the model should not be relied on yet."""
