@@ -89,7 +89,8 @@ class Calibration:
         """Take in held-out examples of a wave and their classes, in batches; return the classes that they are given.
 
         Each counts ``weight`` times: the share of the wave that was new, since of what was learnt before a model is
-        surer than of anything new. The batches are gone through twice: what an example is given depends on the scale, and that on all of them.
+        surer than of anything new. The batches are gone through twice: what an example is given depends on the scale,
+        and that on all of them.
         """
         for opinion, target in asked:
             self._learn_scale(opinion, target, weight)
