@@ -10,7 +10,7 @@ from sklearn import datasets
 from tests.waves.asking import ask
 from tests.waves.data import blobs, digits
 from ucb.bayes.conjugate import ConjugateHead
-from ucb.waves import Model, learn
+from ucb.waves import DamagedModelError, Model, learn, safe
 from ucb.waves.familiar import share_learnt
 from ucb.waves.predicting import answers_to
 from ucb.waves.prints import Copies, prints, stamp
@@ -163,6 +163,20 @@ def test_what_examples_are_worth_is_kept_in_the_file(tmp_path):
     assert read.way.repeated == model.way.repeated
     x = digits([0, 1], 5, "test")[0]
     assert read.predict(x) == model.predict(x)
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("odd", [-1, 81, "1", None, True])
+def test_a_number_of_repeated_examples_that_cannot_be_is_refused(tmp_path, odd):
+    model = Model()
+    model.learn(digits([0, 1], 40))
+    model.save(tmp_path / "m.ucb")
+    values, tensors = safe.unpacked(tmp_path / "m.ucb")
+    assert "repeated" not in values["way"], "files from before there was such a number can be read"
+    values["way"]["repeated"] = odd
+    (tmp_path / "m.ucb").write_bytes(safe.packed(values, tensors))
+    with pytest.raises(DamagedModelError, match="repeated"):
+        Model.open(tmp_path / "m.ucb")
 
 
 def test_prints_tell_content_and_class_apart_and_not_order():
