@@ -304,6 +304,6 @@ def test_who_names_a_net_wants_it_to_learn(tmp_path):
     rows = "\n".join(f"{number % 7},{number % 2},{'ab'[number % 2]}" for number in range(40))
     (tmp_path / "r.csv").write_text(f"u,v,label\n{rows}\n")
     for _ in range(2):  # the second wave may name it again
-        done("learn", tmp_path / "m.ucb", tmp_path / "r.csv", "--net", "mlp", "--epochs", "1")
+        done("learn", tmp_path / "m.ucb", tmp_path / "r.csv", "--net", "mlp", "--epochs", "1", "--again")
     facts = json.loads(done("show", tmp_path / "m.ucb", "--format", "json"))
     assert (facts["method"], facts["net"]) == ("ucb-ng", "mlp")
