@@ -119,12 +119,19 @@ def correlation_with_start(optimizer_of, sigma_frozen=False):
 
     optimizer = optimizer_of(net)
     temperature = 0.0 if isinstance(optimizer, UCBNG) else 1.0
-    elbo = ELBO(200, Normal(0.3), two_classes, temperature=temperature, estimator="local", samples=4)
+
+    def roots(output):
+        p = output.detach().sigmoid()
+        return (p * (1 - p)).sqrt() * output
+
+    elbo = ELBO(200, Normal(0.3), two_classes, temperature=temperature, estimator="local", samples=4, roots=roots)
     for _ in range(600):
         optimizer.zero_grad()
         elbo.backward(net, x, y)
         if sigma_frozen:
             weight.rho.grad = None
+        if isinstance(optimizer, UCBNG):
+            optimizer.observe(elbo, net, x)
         optimizer.step()
     end = weight.sigma.detach().log()
     both = torch.cat([start, end])

@@ -85,10 +85,12 @@ def test_natural_steps_as_ucbng_does(pruned, prior_sigma, monkeypatch):
             copies.append((g, g.mu.detach().clone(), g.rho.detach().clone(), state["curvature"].clone()))
         for _ in range(3):
             set_gradients(net, 1e-3)
-            for g, mu, rho, h in copies:
+            signed = [normal(*g.mu.shape) for g, *_ in copies]
+            for (g, mu, rho, h), found in zip(copies, signed, strict=True):
                 state = optimizer.state[g.mu]
-                args = (g.mu.grad, g.rho.grad, h, state["precision"], state.get("scale"), g.keep)
-                fused.natural(mu, rho, *args, 0.1, 0.07, 500, 0.05)
+                known = (h, state["precision"], state["seen"] + 1, state.get("scale"), g.keep)
+                fused.natural(mu, rho, g.mu.grad, found, *known, 0.1, 0.07, 500, 0.05, 8)
+            optimizer.add_observed([g.mu for g, *_ in copies], signed, 8)
             optimizer.step()
             for g, mu, rho, h in copies:
                 delta = optimizer.state[g.mu]["precision"] * (0.07 / 500)  # the curvature counts beside it
@@ -105,11 +107,11 @@ def test_natural_follows_the_reference_in_double_precision(pruned):
     grads = normal(2, 41, 17) * 1e-3
     h, precision = torch.rand(2, 41, 17, device=DEVICE).unbind()
     h, precision = h**4, 10 ** (9 * precision - 3)  # spreads from 0.001 to 1 and more
-    state = [mu, rho, *grads, h, precision]
+    state = [mu, rho, *grads, h, precision, torch.tensor(3.0, device=DEVICE)]
     wide = [t.double() for t in state]
     before = torch.stack([mu, rho])
-    fused.natural(*state, None, keep, 0.1, 0.5, 200, 0.01)
-    reference.natural(*wide, None, keep, 0.1, 0.5, 200, 0.01)
+    fused.natural(*state, None, keep, 0.1, 0.5, 200, 0.01, 8)
+    reference.natural(*wide, None, keep, 0.1, 0.5, 200, 0.01, 8)
     for i in (0, 1, 4):
         close(state[i], wide[i], rtol=1e-4)
     if keep is not None:

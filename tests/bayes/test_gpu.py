@@ -90,6 +90,8 @@ def test_a_net_learns_on_the_gpu_and_frozen_weights_do_not(make):
     for _ in range(60):
         optimizer.zero_grad()
         losses.append(float(elbo.backward(twin, x, y).nll))
+        if isinstance(optimizer, UCBNG):
+            optimizer.observe(elbo, twin, x)
         optimizer.step()
     optimizer.consolidate()
     assert sum(losses[-5:]) < 0.5 * sum(losses[:5])

@@ -7,10 +7,13 @@ import torch
 from torch import nn
 
 from tests.bayes.triton_tests import DEVICE, MARKS
+from tests.engine.runs import small_run
 from ucb.bayes import ELBO, ScaleMixture, gaussians, to_bayesian
+from ucb.bayes.curvature import class_roots, signed_gradients
 from ucb.bayes.kernels import classes, fused, launch, noise, seeds
-from ucb.bayes.runs import add_elbo_gradients_of_runs, losses_of_runs
+from ucb.bayes.runs import add_elbo_gradients_of_runs, losses_of_runs, signed_gradients_of_runs
 from ucb.bayes.travel import travel_like
+from ucb.engine.stack import Stack
 
 pytestmark = MARKS
 RUNS = 3
@@ -73,6 +76,45 @@ def test_the_elbos_gradient_is_that_of_each_run_alone(temperature, samples):
     assert len(measured) == (8 if temperature else 4), "without a KL the head's gradient is autograd's"
     for p, sums in measured.items():
         torch.testing.assert_close(sums.view(RUNS, -1).sum(1), p.grad.flatten(1).square().sum(1))
+
+
+def test_signed_gradients_are_those_of_each_run_alone():
+    alone, (x, _) = nets(), batch()
+    one, drawn = stacked(alone), seeds.seeds_ahead(generators(), 1, DEVICE)[0]
+    together = signed_gradients_of_runs(one, [g.mu for _, g in gaussians(one)], x, class_roots, drawn)
+    for r, (net, generator) in enumerate(zip(alone, generators(), strict=True)):
+        own = signed_gradients(net, [g.mu for _, g in gaussians(net)], x[r], class_roots, generator)
+        for a, b in zip(own, together, strict=True):
+            assert a.abs().sum() > 0
+            torch.testing.assert_close(b[r], a, rtol=1e-4, atol=1e-6)
+
+
+def test_steps_of_ucb_ng_together_are_those_of_each_run_alone():
+    """With held-out inputs of its own each; the second pass over a batch of theirs begins elsewhere."""
+    runs, twins = ([small_run("ucb-ng", seed=seed, samples=2, device=DEVICE) for seed in range(2)] for _ in range(2))
+    for run in (*runs, *twins):
+        run._begin(run._task(0))
+        run.method.look(run._data_of(run._task(0)))
+    for run in (runs[0], twins[0]):
+        run.method.held_out = run.method.held_out.flip(0)
+    torch.manual_seed(3)
+    x, y = torch.randn(2, 2, 32, 8, device=DEVICE), torch.randint(2, (2, 2, 32), device=DEVICE)
+    stack = Stack([run.method for run in runs], x[0, 0])
+    stack.take_rates()
+    draws = seeds.seeds_ahead(stack.generators, 4, DEVICE).view(2, 2, 2)
+    for step in range(2):
+        stack.learn(x[step].flatten(0, 1), y[step].flatten(), draws[step])
+        for r, twin in enumerate(twins):
+            twin.method.learn(x[step, r], y[step, r])
+    for r, (run, twin) in enumerate(zip(runs, twins, strict=True)):
+        stack.hand_over(r)
+        kept, wanted = run.method.optimizer.state, twin.method.optimizer.state
+        pairs = zip(run.method.net.named_parameters(), twin.method.net.parameters(), strict=True)
+        for (name, mine), other in pairs:
+            torch.testing.assert_close(mine, other, rtol=1e-4, atol=1e-5, msg=name)
+            if "curvature" in wanted.get(other, {}):
+                assert float(kept[mine]["seen"]) == 2
+                torch.testing.assert_close(kept[mine]["curvature"], wanted[other]["curvature"], rtol=1e-3, atol=1e-6)
 
 
 def test_what_runs_cannot_learn_at_once_is_refused():
@@ -141,15 +183,15 @@ def test_drawing_and_stepping_all_runs_is_doing_it_one_by_one(shape):
 
 
 def test_a_natural_step_of_all_runs_is_one_of_each():
-    mu, rho, scale, grad, grad_rho, h = weights(41, 17)
-    h, precision = h.square(), torch.full_like(h, 100.0)
+    mu, rho, scale, grad, signed, h = weights(41, 17)
+    h, precision, seen = h.square(), torch.full_like(h, 100.0), torch.tensor([1.0, 5.0, 99.0], device=DEVICE)
     rates = torch.tensor([0.1, 0.2, 0.3], device=DEVICE)
     moved = [mu.clone(), rho.clone(), h.clone()]
-    fused.natural(*moved[:2], grad, grad_rho, moved[2], precision, scale, None, rates, 0.5, 200, 0.01)
+    fused.natural(*moved[:2], grad, signed, moved[2], precision, seen, scale, None, rates, 0.5, 200, 0.01, 8)
     for r in range(RUNS):
         own = [mu[r].clone(), rho[r].clone(), h[r].clone()]
-        args = grad[r], grad_rho[r], own[2], precision[r], scale[r], None, float(rates[r]), 0.5, 200, 0.01
-        fused.natural(*own[:2], *args)
+        known = own[2], precision[r], seen[r : r + 1], scale[r], None
+        fused.natural(*own[:2], grad[r], signed[r], *known, float(rates[r]), 0.5, 200, 0.01, 8)
         for a, b in zip(own, moved, strict=True):
             torch.testing.assert_close(a, b[r])
 

@@ -1,6 +1,7 @@
 """A trunk that goes on learning: a head for each wave, and the least uncertain one has the say."""
 
 import math
+from pathlib import Path
 
 import pytest
 import torch
@@ -201,3 +202,15 @@ def test_every_net_is_made_for_its_smallest_image_and_grows_heads_without_changi
 
 def test_default_nets():
     assert [default_net(shape) for shape in ((1, 28, 28), (3, 9, 9), (7,))] == ["small", "mlp", "mlp"]
+
+
+def test_a_model_that_was_written_with_the_former_curvature_answers_as_before_and_learns_on():
+    """The file holds precisions and rates, which mean what they meant; the answers are those of their version."""
+    model = Model.open(Path(__file__).parent / "written_before.ucb")
+    x, _ = blobs("abcd", 5, seed=7, columns=2)
+    assert "".join(row["label"] for row in model.predict(x)) == "ddddabbbbbaccacdddda"
+    before = model.way.optimizer.state[model.way.optimizer.learning_means()[0]]["precision"].clone()
+    model.learn(blobs("ef", 30, columns=2), epochs=1)
+    after = model.way.optimizer.state[model.way.optimizer.gaussian_groups()[0]["params"][0]]["precision"]
+    assert (after >= before).all()
+    assert (after > before).any()

@@ -14,11 +14,12 @@ import torch
 from torch import Tensor, distributed, nn
 
 from ucb.bayes import checks
+from ucb.bayes.curvature import Roots, class_roots
 from ucb.bayes.kernels.clipping import Measured
 from ucb.bayes.kernels.seeds import new_seed
 from ucb.bayes.kl import kl_divergence
 from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
-from ucb.bayes.likelihoods import Likelihood, cross_entropy
+from ucb.bayes.likelihoods import GaussianLikelihood, Likelihood, cross_entropy
 from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, drawn_on
 from ucb.bayes.priors import Prior, ScaleMixture
 from ucb.bayes.sampling import plan, walk
@@ -39,7 +40,8 @@ class ELBO:
 
     ``samples`` weight samples estimate the likelihood, ``prior_samples`` the prior term where it has no closed form;
     under the ``weights`` estimator both use the same samples as far as they reach. ``stack`` is as in
-    :func:`ucb.bayes.forward`.
+    :func:`ucb.bayes.forward`. ``roots`` says how a likelihood of your own is curved (:mod:`ucb.bayes.curvature`), which
+    :class:`ucb.optim.UCBNG` wants to know; for those that ship it is known.
     """
 
     size: int
@@ -51,6 +53,7 @@ class ELBO:
     estimator: Estimator = "weights"
     stack: bool | None = None
     generator: torch.Generator | None = None
+    roots: Roots | None = None
 
     def __post_init__(self) -> None:
         checks.count("size, the number of training examples,", self.size)
@@ -65,6 +68,17 @@ class ELBO:
     def kl_weight(self) -> float:
         """The factor of the KL term: temperature / N."""
         return self.temperature / self.size
+
+    @property
+    def curvature_roots(self) -> Roots:
+        """How the likelihood is curved."""
+        if self.roots is not None:
+            return self.roots
+        if self.likelihood is cross_entropy:
+            return class_roots
+        if isinstance(self.likelihood, GaussianLikelihood):
+            return self.likelihood.roots
+        raise TypeError(f"nothing is known of the curvature of {self.likelihood!r}: give the ELBO its roots")
 
     def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
         """Return the objective on a batch, ready for ``loss.backward()``."""

@@ -7,7 +7,7 @@ of the runs do not depend on each other's weights, so that one backward of their
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 from torch.overrides import TorchFunctionMode
 
+from ucb.bayes.curvature import Roots, at_rest, signed_sum
 from ucb.bayes.elbo import ELBO
 from ucb.bayes.kernels.clipping import Measured
 from ucb.bayes.kernels.noise import of_runs
@@ -60,6 +61,19 @@ def add_elbo_gradients_of_runs(
     nlls.backward(torch.ones_like(nlls))
     fused_kl_gradients(net, penalty, lambda _: seeds[1], [walked], measured)
     return nlls.detach()
+
+
+def signed_gradients_of_runs(
+    net: nn.Module, weights: Sequence[Tensor], x: Tensor, roots: Roots, seeds: Tensor
+) -> tuple[Tensor | None, ...]:
+    """Do the same as ``signed_gradients`` for every run; ``seeds`` [runs] are those that each would have drawn."""
+
+    def total(x: Tensor, seed: Tensor) -> Tensor:
+        return signed_sum(net, x, roots, Pass("mean", seed=seed))
+
+    with torch.enable_grad(), at_rest(net):
+        totals = losses_of_runs(net, total, x, seeds)
+    return torch.autograd.grad(totals.sum(), weights, allow_unused=True)
 
 
 def travel_of_runs(net: nn.Module, alone: nn.Module, example: Tensor, samples: int) -> None:

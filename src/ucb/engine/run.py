@@ -196,6 +196,8 @@ class Run:
         if not self.method.learns_at(at.task, len(self.stream)):
             self._go_on(lambda: [Judgement.missing()])
             return
+        if self.stream.scenario.boundaries:
+            self.method.look(self._data_of(task))
         self.observer.task_began(at.task, self.stream.tasks[at.task].name)
         shares = self.method.phases()
         at.refuse_phase_beyond(len(shares))

@@ -61,7 +61,7 @@ class Stack:
         for target, *each in zip(targets, *map(tensors_of, methods), strict=True):
             target.data = torch.stack(each)
         self.parts = [[tensor.detach()[run] for tensor in targets] for run in range(len(methods))]
-        self.one.stack_like(first, example)
+        self.one.stack_like(self.methods, example)
 
     def take_rates(self) -> None:
         """Learn at the present rate of each method."""

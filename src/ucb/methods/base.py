@@ -123,6 +123,12 @@ class Method(ABC):
         """Get ready for a task."""
         self.resume_task(task)
 
+    def look(self, data: TaskData) -> None:  # noqa: B027 (few methods want to)
+        """Look at the data of the task at hand before its steps: when it begins, and when a run resumes in it.
+
+        Tasks without boundaries are not shown.
+        """
+
     def learns_at(self, index: int, tasks: int) -> bool:
         """Whether it learns when task ``index`` of ``tasks`` comes, or leaves it for later."""
         return True
@@ -162,8 +168,8 @@ class Method(ABC):
         """Settings that a step does not read, or reads as its rate: runs that differ in these alone can be stacked."""
         return frozenset({"lr"})
 
-    def stack_like(self, alone: Method, example: Tensor) -> None:  # noqa: B027 (few methods need it)
-        """Get ready to take steps of several runs, of which ``alone`` is one; ``example`` holds some of its inputs."""
+    def stack_like(self, runs: Sequence[Method], example: Tensor) -> None:  # noqa: B027 (few methods need it)
+        """Get ready to take steps of several runs; ``example`` holds some inputs of the first."""
 
     @property
     def seeds_per_step(self) -> int:

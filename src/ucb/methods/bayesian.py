@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,9 +144,9 @@ class BayesianMethod(Method):
         self.measured = {}
         return self.objective.add_gradients(self.net, x, y, self.measured)
 
-    def stack_like(self, alone: Method, example: Tensor) -> None:
+    def stack_like(self, runs: Sequence[Method], example: Tensor) -> None:
         """Let samples travel as they do in one run's net."""
-        travel_of_runs(self.net, alone.net, example, self.settings.samples)
+        travel_of_runs(self.net, runs[0].net, example, self.settings.samples)
 
     @property
     def seeds_per_step(self) -> int:

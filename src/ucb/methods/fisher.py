@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from ucb.bayes.curvature import class_roots
 from ucb.methods.base import TaskData
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.methods.per_example import Weights, mean_powers, own_logits, some_inputs
@@ -17,11 +18,10 @@ def fisher(method: OrdinaryMethod, data: TaskData, most: int) -> Weights:
     net's own probabilities: the labels play no part.
     """
 
-    def root_weighted(logits: Tensor) -> Tensor:
-        log_p = own_logits(method, logits).log_softmax(1)
-        return (0.5 * log_p.detach()).exp() * log_p  # the squares of its gradients carry the weights p
+    def roots(logits: Tensor) -> Tensor:
+        return class_roots(own_logits(method, logits))
 
     inputs = some_inputs(data, most, method.generator)
-    mean = mean_powers(method.net, method.shared(), inputs, root_weighted, power=2)
+    mean = mean_powers(method.net, method.shared(), inputs, roots, power=2)
     # a weight that no task needs must be able to take part in a weighted mean, away from slow subnormal numbers
     return {name: value.clamp_min(max(1e-20, torch.finfo(value.dtype).tiny)) for name, value in mean.items()}

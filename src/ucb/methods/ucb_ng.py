@@ -3,12 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import math
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from ucb.methods.base import TaskData, TaskInfo, chosen, method
+import torch
+from torch import Tensor
+
+from ucb.bayes.curvature import class_roots
+from ucb.bayes.runs import signed_gradients_of_runs
+from ucb.methods.base import Method, TaskData, TaskInfo, chosen, method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
+from ucb.methods.per_example import own_logits
 from ucb.optim import UCBNG
 from ucb.optim.groups import Group
+
+SHARE = 0.1
+"""Rows whose curvature a step observes, beside those that it learns under all weight samples."""
+
+NUMBERS = 2**24
+"""How many numbers the held-out inputs at hand may fill."""
 
 
 @dataclass(frozen=True)
@@ -20,8 +34,9 @@ class UCBNGSettings(BayesianSettings):
     spread: float = 2.4
     """On 784-1200 this is a prior spread of 0.05. Far below it (0.1) the prior outweighs a task's curvature, and sigma
     hardly moves."""
-    temperature: float = chosen(0.05, among=(0.005, 0.05, 0.5))
-    beta: float = 1e-3
+    temperature: float = chosen(0.05, among=(0.003, 0.03, 0.1, 0.3))
+    beta: float = 0.02
+    """At most so: a task's running curvature reaches back over one pass through its held-out inputs."""
     power: float = chosen(1.0, among=(1.0, 2.0))
     pull: bool = False
     uniform: bool = False
@@ -30,16 +45,23 @@ class UCBNGSettings(BayesianSettings):
 
 @method
 class UCBNGMethod(BayesianMethod):
-    """The optimiser holds prior and temperature; the objective is the likelihood alone."""
+    """The optimiser holds prior and temperature; the objective is the likelihood alone.
+
+    Curvature is observed in held-out inputs (their labels play no part): a net is soon too sure of what it has learnt.
+    A stream without boundaries is observed as it comes, before it is learnt.
+    """
 
     name = "ucb-ng"
     summary = "UCB with sigma learnt from curvature (natural gradients)"
-    paper = "this project's variant; Khan et al. 2018 (VON), Shen et al. 2024 (IVON)"
+    paper = "this project's variant; Khan et al. 2018 (VOGN), Martens et al. 2012 (curvature from signed gradients)"
     memory = "curvature, precision and rate of every shared weight"
     needs_boundaries = False
     stacks = True
     settings_type = UCBNGSettings
     settings: UCBNGSettings
+    optimizer: UCBNG
+    held_out: Tensor | None = None
+    """Inputs of the task at hand, of each run if there are several."""
 
     @property
     def can_stack(self) -> bool:
@@ -60,14 +82,80 @@ class UCBNGMethod(BayesianMethod):
     def begin_task(self, task: TaskInfo) -> None:
         """Tell the optimiser the task's size."""
         super().begin_task(task)
-        assert isinstance(self.optimizer, UCBNG)
+        self.held_out = None
         self.optimizer.begin(task.size, 0.0 if task.boundaries else task.size / task.batches)
 
     def resume_task(self, task: TaskInfo) -> None:
-        """Leave the prior to the optimiser."""
+        """Leave the prior to the optimiser, and say how the likelihood is curved."""
         super().resume_task(task)
-        self.objective = dataclasses.replace(self.objective, temperature=0.0)
+        self.objective = dataclasses.replace(self.objective, temperature=0.0, roots=self._roots)
+
+    def _roots(self, logits: Tensor) -> Tensor:
+        return class_roots(own_logits(self, logits))
+
+    def look(self, data: TaskData) -> None:
+        """Have held-out inputs at hand, in a random order that is always the same."""
+        assert self.task is not None
+        x = thinned((x for x, _ in data.validation()), NUMBERS)
+        self.held_out = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)]
+        rows = self._rows(math.ceil(self.task.size / self.task.batches))
+        self.optimizer.beta = min(self.settings.beta, rows / len(x))
+
+    def _rows(self, batch: int) -> int:
+        return max(1, round(SHARE * self.settings.samples * batch))
+
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the gradient of the likelihood, and observe the curvature."""
+        nll, rows = super().add_gradients(x, y), self._rows(len(x))
+        seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
+        self.optimizer.observe(self.objective, self.net, seen)
+        return nll
+
+    def _next(self, rows: int, of: int) -> Tensor:
+        """Return the places of the next inputs to observe, of each run: a step goes on where the last one ended."""
+        steps: Tensor = self.optimizer.state[self.optimizer.learning_means()[0]]["seen"].long()
+        return (steps.unsqueeze(-1) * rows + torch.arange(rows, device=steps.device)) % of
+
+    def stack_like(self, runs: Sequence[Method], example: Tensor) -> None:
+        """Bring the held-out inputs of all runs together."""
+        super().stack_like(runs, example)
+        each = [run.held_out for run in runs if isinstance(run, UCBNGMethod) and run.held_out is not None]
+        self.held_out = torch.stack(each) if each else None
+
+    @property
+    def seeds_per_step(self) -> int:
+        """One more, for the curvature."""
+        return super().seeds_per_step + 1
+
+    def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
+        """Add the gradient of every run's likelihood, and observe its curvature."""
+        nlls, rows = super().add_gradients_of_runs(x, y, seeds[:-1]), self._rows(x.shape[1])
+        seen = x[:, :rows]
+        if self.held_out is not None:
+            runs = torch.arange(len(x), device=x.device).unsqueeze(1)
+            seen = self.held_out[runs, self._next(rows, self.held_out.shape[1])]
+        means, roots = self.optimizer.learning_means(), self.objective.curvature_roots
+        found = signed_gradients_of_runs(self.net, means, seen, roots, seeds[-1])
+        self.optimizer.add_observed(means, found, rows)
+        return nlls
 
     def end_task(self, data: TaskData) -> None:
-        """Let the task's curvature join what is known."""
+        """Let the curvature at the task's last means join what is known."""
+        if self.held_out is None:
+            self.look(data)
+        assert self.held_out is not None
+        self.optimizer.measure(self.objective, self.net, self.held_out)
         self.optimizer.consolidate()
+        self.held_out = None
+
+
+def thinned(batches: Iterable[Tensor], most: int) -> Tensor:
+    """Return all rows of some batches or, if they would fill more than ``most`` numbers, every second, fourth, ..."""
+    kept: list[Tensor] = []
+    every, count = 1, 0
+    for x in batches:
+        kept.append(x[-count % every :: every])
+        count += len(x)
+        while sum(part.numel() for part in kept) > most and sum(map(len, kept)) > 1:
+            kept, every = [torch.cat(kept)[::2]], 2 * every
+    return torch.cat(kept)

@@ -86,7 +86,7 @@ class PerWeightOptimizer(Optimizer):
         self.prepare()
         for group in self.param_groups:
             self.update(group)
-        self.shortening = None
+        self.finish()
         return loss
 
     def can_shorten(self) -> bool:
@@ -95,6 +95,10 @@ class PerWeightOptimizer(Optimizer):
 
     def prepare(self) -> None:
         """Get ready for a step."""
+
+    def finish(self) -> None:
+        """Forget what was meant for this step alone."""
+        self.shortening = None
 
     @abstractmethod
     def update(self, group: Group) -> None:

@@ -1,33 +1,41 @@
 """UCB-NG: every weight's sigma follows the curvature that the data shows, by natural-gradient variational inference.
 
 Plain gradient steps hardly move sigma, so that its scale is one smaller rate for all weights. Here sigma is read off a
-running estimate h of the NLL's second derivative: sigma^2 = T / (N (h + delta)), where delta = T Lambda / N carries the
-precision Lambda of everything learnt before. The rule for h is that of variational online Newton (Khan et al. 2018;
-IVON, Shen et al. 2024), which keeps h + delta positive. Use it with an ELBO of temperature 0: the prior is in here.
+running estimate h of the NLL's curvature: sigma^2 = T / (N (h + delta)), where delta = T Lambda / N carries the
+precision Lambda of everything learnt before. h is the Gauss-Newton one, as in VOGN (Khan et al. 2018), but at the
+posterior mean (:mod:`ucb.bayes.curvature`): what gradients by sigma tell of it (VON; IVON, Shen et al. 2024) is mostly
+noise where weight samples are few. Use it with an ELBO of temperature 0: the prior is in here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucb.bayes.checks import count, positive
+from ucb.bayes.curvature import signed_gradients
+from ucb.bayes.elbo import ELBO
 from ucb.bayes.kernels import fused
 from ucb.bayes.posterior import inverse_softplus
 from ucb.optim.base import PerWeightOptimizer
 from ucb.optim.groups import Group
 
+PASSES = 128
+"""Backward passes of ``measure``, at least: its curvature then has a relative error of sqrt(2 / 128), an eighth."""
+
 
 class UCBNG(PerWeightOptimizer):
     """Gradient descent on mu, natural-gradient steps on sigma; each weight's rate follows its sigma.
 
-    Make it from ``param_groups(net)``. ``size`` is the task's number of training examples, ``temperature`` as in the
-    ELBO but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts
-    with) and ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
+    Make it from ``param_groups(net)``. Before each ``step()``, ``observe(objective, net, x)`` shows it inputs whose
+    curvature joins the running mean. ``size`` is the task's number of training examples, ``temperature`` as in the ELBO
+    but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts with) and
+    ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
     lr * min(1, sigma / prior_sigma)^power, or with ``uniform``, the control, the mean of these in its weight tensor.
     ``pull`` adds the prior's own force, towards the means that the task started with.
 
@@ -38,6 +46,9 @@ class UCBNG(PerWeightOptimizer):
     """
 
     settings = ("temperature", "prior_sigma", "beta", "power", "pull", "uniform")
+    observed: Mapping[Tensor, Tensor] = {}
+    """What was seen of every mean's curvature since the last step, in so many ``rows``."""
+    rows = 0
 
     def __init__(
         self,
@@ -47,7 +58,7 @@ class UCBNG(PerWeightOptimizer):
         *,
         temperature: float = 0.05,
         prior_sigma: float | None = None,
-        beta: float = 1e-3,
+        beta: float = 0.02,
         power: float = 1.0,
         pull: bool = False,
         uniform: bool = False,
@@ -74,18 +85,71 @@ class UCBNG(PerWeightOptimizer):
             state = self.state[mu]
             state["precision"] = torch.full_like(mu, group["prior_sigma"] ** -2)
             state["curvature"] = torch.zeros_like(mu)
+            state["seen"] = mu.new_zeros(())
             if self.pull:
                 state["anchor"] = mu.detach().clone()
             self._set_rho(group)
 
+    @torch.no_grad()
+    def observe(self, objective: ELBO, net: nn.Module, x: Tensor) -> None:
+        """See how inputs curve the objective at the mean weights; the next ``step()`` uses it.
+
+        Show it inputs that the net has not learnt from, where there are: of those it has learnt it is too sure. Labels
+        are not needed. Several calls before a step count as one with all their rows.
+        """
+        means = self.learning_means()
+        found = signed_gradients(net, means, x, objective.curvature_roots, objective.generator)
+        self.add_observed(means, found, len(x))
+
+    def add_observed(self, means: Sequence[Tensor], gradients: Sequence[Tensor | None], rows: int) -> None:
+        """Add what ``signed_gradients`` has found in so many rows."""
+        new = {mu: g for mu, g in zip(means, gradients, strict=True) if g is not None}
+        both = {mu: self.observed[mu] + g if mu in self.observed else g for mu, g in new.items()}
+        self.observed, self.rows = {**self.observed, **both}, self.rows + rows
+
+    def learning_means(self) -> list[Tensor]:
+        """Return the means whose curvature is wanted."""
+        return [mu for group in self.gaussian_groups() for mu in group["params"][:1] if mu.requires_grad]
+
+    @torch.no_grad()
+    def measure(self, objective: ELBO, net: nn.Module, x: Tensor) -> None:
+        """Set the curvature to that of all of ``x`` at the present means, whatever was seen before.
+
+        Do so before ``consolidate()``, where inputs are at hand: a running mean remembers the way to these means too.
+        """
+        parts = x.split(-(-len(x) // PASSES) or 1)
+        repeats = -(-PASSES // len(parts))
+        means = self.learning_means()
+        for mu in means:
+            self.state[mu]["curvature"].zero_()
+        for part in parts * repeats:
+            found = signed_gradients(net, means, part, objective.curvature_roots, objective.generator)
+            for mu, gradient in zip(means, found, strict=True):
+                if gradient is not None:
+                    self.state[mu]["curvature"].addcmul_(gradient, gradient, value=1 / (repeats * len(x)))
+        for group in self.gaussian_groups():
+            self._set_rho(group)
+
+    def prepare(self) -> None:
+        """Refuse a step that would not know its curvature."""
+        if not self.observed and self.learning_means():
+            raise RuntimeError("nothing was seen of the curvature: call observe(objective, net, x) before step()")
+        if self.observed:
+            torch._foreach_add_([self.state[mu]["seen"] for mu in self.observed], 1.0)
+
+    def finish(self) -> None:
+        """Forget what was observed."""
+        super().finish()
+        self.observed, self.rows = {}, 0
+
     def update(self, group: Group) -> None:
-        """Move sigma by the curvature, and every mean and ordinary parameter by its gradient."""
+        """Move sigma by the curvature that was observed, and every mean and ordinary parameter by its gradient."""
         if group["is_gaussian"] and self._can_fuse(group):
             mu, rho = group["params"]
             state = self.state[mu]
-            known = state["curvature"], state["precision"], state.get("scale"), self.kept(mu)
-            numbers = group["lr"], self.temperature, group["size"], self.beta
-            fused.natural(mu, rho, mu.grad, rho.grad, *known, *numbers)
+            known = state["curvature"], state["precision"], state["seen"], state.get("scale"), self.kept(mu)
+            numbers = group["lr"], self.temperature, group["size"], self.beta, self.rows
+            fused.natural(mu, rho, mu.grad, self.observed[mu], *known, *numbers)
         elif group["is_gaussian"]:
             self._learn_sigma(group)
             self._learn_mean(group)
@@ -99,15 +163,16 @@ class UCBNG(PerWeightOptimizer):
         mu, rho = group["params"]
         if self.pull or group["batch"] or mu in self.frozen or rho in self.frozen or not rho.requires_grad:
             return False
-        return all(p.grad is not None and fused.serves(p, p.grad) for p in (mu, rho))
+        gradients = mu.grad, self.observed.get(mu)
+        return fused.serves(mu, rho) and all(g is not None and fused.serves(g) for g in gradients)
 
     def _learn_sigma(self, group: Group) -> None:
-        mu, rho = group["params"]
-        if rho.grad is None:
+        mu = group["params"][0]
+        if mu not in self.observed:
             return
-        state, sigma = self.state[mu], F.softplus(rho)
-        by_sigma = rho.grad / -torch.expm1(-sigma)  # dsigma/drho = sigmoid(rho) = 1 - exp(-sigma)
-        state["curvature"].copy_(natural_step(state["curvature"], by_sigma / sigma, self._delta(group), self.beta))
+        state = self.state[mu]
+        # lerp to the squares, in place and with a weight that is a tensor: a captured step replays it
+        state["curvature"].lerp_(self.observed[mu].square() / self.rows, mean_rate(state["seen"], self.beta))
         if group["batch"]:
             self._learn_precision(group, group["batch"])
         self._set_rho(group)
@@ -130,6 +195,7 @@ class UCBNG(PerWeightOptimizer):
             if not group["batch"]:
                 self._learn_precision(group, group["size"])
             state["curvature"].zero_()
+            state["seen"].zero_()
             if self.pull:
                 state["anchor"] = mu.clone()
             self._set_rho(group)
@@ -137,7 +203,7 @@ class UCBNG(PerWeightOptimizer):
     def _learn_precision(self, group: Group, examples: float) -> None:
         """Add what so many examples have shown to the precision, and let the rates follow."""
         state = self.state[group["params"][0]]
-        state["precision"].add_(state["curvature"].clamp_min(0), alpha=examples / self.temperature)
+        state["precision"].add_(state["curvature"], alpha=examples / self.temperature)
         scale = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
         if self.uniform:
             scale = scale.mean().expand_as(scale).clone()
@@ -154,6 +220,8 @@ class UCBNG(PerWeightOptimizer):
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load a state; every rho follows it, whichever of net and optimiser is loaded first."""
+        if any("curvature" in kept and "seen" not in kept for kept in state_dict["state"].values()):
+            raise ValueError("an earlier version saved this state of UCBNG, whose curvature meant something else")
         super().load_state_dict(state_dict)
         for group in self.gaussian_groups():
             self._set_rho(group)
@@ -179,15 +247,9 @@ class UCBNG(PerWeightOptimizer):
         rho.copy_(new)
 
 
-def natural_step(curvature: Tensor, estimate: Tensor, delta: Tensor, beta: float) -> Tensor:
-    """Return (1-b) h + b hh + b^2/2 (h - hh)^2 / (h + delta).
-
-    With u = h + delta and x = b (hh - h) / u the new u is u (1 + x + x^2/2), at least u / 2: it cannot turn negative.
-    """
-    total = curvature + delta
-    x = (estimate - curvature).mul_(beta).div_(total)
-    growth = torch.addcmul(x, x, x, value=0.5)
-    return torch.addcmul(curvature, total, growth)
+def mean_rate(seen: Tensor, beta: float) -> Tensor:
+    """Return b / (1 - (1-b)^t): so the running mean of t values weighs each by (1-b)^age, and its start by 0."""
+    return beta / -torch.expm1(seen * math.log1p(-beta))
 
 
 def rate_scale(sigma: Tensor, prior_sigma: float, power: float) -> Tensor:

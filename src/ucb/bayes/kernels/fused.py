@@ -6,6 +6,7 @@ has run before. Numbers such as a learning rate are recorded with it; the seed i
 
 from __future__ import annotations
 
+import math
 from typing import Any, cast
 
 import torch
@@ -123,25 +124,30 @@ def natural(
     mu: Tensor,
     rho: Tensor,
     grad_mu: Tensor,
-    grad_rho: Tensor,
+    signed: Tensor,
     curvature: Tensor,
     precision: Tensor,
+    seen: Tensor,
     scale: Tensor | None,
     keep: Tensor | None,
     lr: Rate,
     temperature: float,
     size: int,
     beta: float,
+    rows: int,
 ) -> None:
     """Take one step of :class:`ucb.optim.UCBNG` in place, on mu, rho and the curvature.
 
-    A pruned weight's mu and rho stay; its curvature is stepped with the others'.
+    ``signed`` is what :func:`ucb.bayes.curvature.signed_gradients` found in so many rows, ``seen`` the number of steps
+    with this one, of each run. A pruned weight's mu and rho stay; its curvature is stepped with the others'.
     """
-    tensors = (mu, rho, grad_mu, grad_rho, curvature, precision, scale)
+    tensors = (mu, rho, grad_mu, signed, curvature, precision, scale)
     runs = _runs_of(lr)
     n, stride = share_of(size_of(*tensors), runs)
-    numbers = (lr if runs > 1 else float(lr), temperature / size, float(beta))
-    launch("natural_kernel", n, *tensors, mask_of(keep, mu), n, stride, *numbers, runs=runs, many=runs > 1)
+    if seen.numel() != runs or seen.dtype != mu.dtype or not seen.is_contiguous():
+        raise ValueError(f"seen must be one {mu.dtype} for each of {runs} runs, not {tuple(seen.shape)} {seen.dtype}")
+    numbers = (lr if runs > 1 else float(lr), temperature / size, float(beta), math.log1p(-beta), 1 / rows)
+    launch("natural_kernel", n, *tensors, seen, mask_of(keep, mu), n, stride, *numbers, runs=runs, many=runs > 1)
     _mark_as_written(mu, rho, curvature)
 
 

@@ -91,22 +91,21 @@ def natural(
     mu: Tensor,
     rho: Tensor,
     grad_mu: Tensor,
-    grad_rho: Tensor,
+    signed: Tensor,
     curvature: Tensor,
     precision: Tensor,
+    seen: Tensor,
     scale: Tensor | None,
     keep: Tensor | None,
     lr: float,
     temperature: float,
     size: int,
     beta: float,
+    rows: int,
 ) -> None:
-    """Take one natural-gradient step in place, on mu, rho and the curvature."""
-    estimate = grad_rho / rho.sigmoid() / F.softplus(rho)
+    """Take one step of UCB-NG in place, on mu, rho and the curvature."""
     delta = precision * (temperature / size)
-    total = curvature + delta
-    x = beta * (estimate - curvature) / total
-    curvature.add_(total * (x + 0.5 * x.square()))
+    curvature.add_((signed.square() / rows - curvature) * (beta / (1 - (1 - beta) ** seen)))
     new = inverse_softplus((temperature / size / (curvature + delta)).sqrt())
     rho.copy_(new if keep is None else new.where(keep, rho))
     mu.sub_(_kept(lr * (grad_mu if scale is None else grad_mu * scale), keep))

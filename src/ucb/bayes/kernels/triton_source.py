@@ -285,33 +285,37 @@ def natural_kernel(
     mu,
     rho,
     grad_mu,
-    grad_rho,
+    signed,
     curvature,
     precision,
     scale,
+    seen,
     keep,
     n,
     stride,
     lr,
     share,
     beta,
+    log_kept,
+    by_rows,
     many: tl.constexpr,
     block: tl.constexpr,
 ):
-    """Step the curvature, let rho follow it, and move mu; ``share`` is temperature / size."""
+    """Step the curvature, let rho follow it, and move mu.
+
+    ``share`` is temperature / size, ``log_kept`` log(1 - beta), ``by_rows`` 1 / rows.
+    """
     run = tl.program_id(1)
     base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
     at += base
     old = tl.load(rho + at, mask=inside, other=0.0)
-    sigma, slope, _, _ = soft(old)
-    estimate = tl.load(grad_rho + at, mask=inside, other=0.0) / slope / sigma
+    found = tl.load(signed + at, mask=inside, other=0.0)
     h = tl.load(curvature + at, mask=inside, other=0.0)
     delta = tl.load(precision + at, mask=inside, other=1.0) * share
-    total = h + delta
-    x = beta * (estimate - h) / total
-    h += total * (x + 0.5 * x * x)
+    rate = beta / (1.0 - tl.exp(tl.load(seen + run) * log_kept))
+    h += rate * (found * found * by_rows - h)
     new = inverse_softplus(tl.sqrt(share / (h + delta)))
     step = number_of(lr, run, many) * tl.load(grad_mu + at, mask=inside, other=0.0)
     if scale is not None:
