@@ -94,7 +94,7 @@ def _show(report: Report, model: Path, verbose: bool) -> None:
     for effect in report.effects:
         say(f"  {effect.wave!r}: {effect.change:.3f}, {effect.words}")
     for warning in report.warnings:
-        complain(f"warning: {printable(warning)}")
+        warn(f"warning: {printable(warning)}")
     say(f"the model is in {model} ({size(model.stat().st_size)}); the data are no longer needed")
 
 
