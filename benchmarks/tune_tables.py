@@ -44,7 +44,7 @@ SPLIT: dict[str, Values] = {
 LARGE: dict[str, Values] = {
     "ucb": {"lr": (0.1, 0.3), "temperature": (0.001,), "gain": (5.0, 15.0)},
     "uniform-lr": {"lr": (0.1, 0.3), "temperature": (0.001,), "gain": (1.0,), "constant": (0.05, 0.15)},
-    "ucb-ng": {"lr": (0.1, 0.15, 0.2), "temperature": (0.003, 0.01), "power": (1.0, 2.0)},
+    "ucb-ng": {"lr": (0.1, 0.2), "temperature": (0.001, 0.003, 0.01), "power": (1.0, 2.0)},
     "ord-ft": {"lr": (0.03, 0.1, 0.3)},
     "hat": {"lr": (0.1, 0.3), "sparsity": (0.25,), "smax": (100.0, 400.0)},
     "bbb-ft": {"lr": (0.1, 0.3, 1.0), "temperature": (0.001,)},
@@ -60,7 +60,7 @@ LARGE: dict[str, Values] = {
 SMALL: dict[str, Values] = {
     "ucb": {"lr": (0.1, 0.3), "temperature": (0.001,), "gain": (1.0, 2.0, 5.0)},
     "uniform-lr": {"lr": (0.1, 0.3), "temperature": (0.001,), "gain": (1.0,), "constant": (0.03, 0.1, 0.25)},
-    "ucb-ng": {"lr": (0.1, 0.2), "temperature": (0.01, 0.02, 0.04), "power": (2.0, 3.0)},
+    "ucb-ng": {"lr": (0.05, 0.1), "temperature": (0.01, 0.03, 0.1), "power": (1.0, 2.0)},
     "ord-ft": {"lr": (0.01, 0.03, 0.1)},
     "hat": {"lr": (0.1,), "sparsity": (0.1, 0.25, 0.75), "smax": (100.0, 400.0)},
     "bbb-ft": {"lr": (0.01, 0.03, 0.1), "temperature": (0.001,)},
