@@ -8,8 +8,8 @@ import zipfile
 import pytest
 
 from tests.datasets import archives
-from ucb.datasets.formats import members as module
 from ucb.datasets.formats.members import members, names
+from ucb.storage import ceilings
 
 
 def everything(path):
@@ -65,11 +65,12 @@ def test_a_linked_folder_is_named(tmp_path):
 
 
 @pytest.mark.parametrize("write", [archives.tar, archives.zipped])
-@pytest.mark.parametrize(("limit", "value"), [("MOST_BYTES_EACH", 999), ("MOST_BYTES", 1500), ("MOST_MEMBERS", 1)])
+@pytest.mark.parametrize(("limit", "value"), [("MEMBER", 999), ("UNPACKED", 1500), ("MEMBERS", 1)])
 def test_absurd_sizes_are_refused_before_they_are_read(tmp_path, monkeypatch, write, limit, value):
     path = write(tmp_path / "archive", {"a": bytes(1000), "b": bytes(1000)})
     everything(path)
-    monkeypatch.setattr(module, limit, value)
+    monkeypatch.setattr(ceilings, limit, value)
+    monkeypatch.setattr(ceilings, "RATIO", 1)
     with pytest.raises(ValueError, match="absurdly large"):
         names(path)
 

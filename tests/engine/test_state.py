@@ -1,4 +1,5 @@
 import math
+import os
 
 import pytest
 import torch
@@ -112,7 +113,7 @@ def test_a_write_that_is_cut_leaves_the_old_checkpoint_whole(tmp_path, monkeypat
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
         checkpoint.save(tmp_path, {"number": 2})
     monkeypatch.undo()

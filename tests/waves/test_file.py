@@ -15,6 +15,7 @@ import torch
 from tests.waves.asking import ask, finite_json, sentence
 from tests.waves.costs import LINEAR, growth
 from tests.waves.data import blobs, digits
+from ucb.storage import ceilings
 from ucb.waves import DamagedModelError, Model, holding_out, learn, safe
 from ucb.waves.file import to_bytes
 from ucb.waves.wave import Wave
@@ -457,7 +458,7 @@ def test_what_its_reader_would_refuse_never_replaces_a_model(tmp_path, monkeypat
     path = tmp_path / "m.ucb"
     learn(path, blobs("ab", 10))
     before = path.read_bytes()
-    monkeypatch.setattr(safe, "LONGEST_HEADER", header_of(before) + 500)
+    monkeypatch.setattr(ceilings, "HEADER", header_of(before) + 500)
     with pytest.raises(ValueError, match=r"the model is not written, since .* bytes of names and notes") as error:
         learn(path, blobs(["c" * 900, "a"], 10))
     assert "\n" not in str(error.value)

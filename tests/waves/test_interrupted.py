@@ -267,14 +267,14 @@ def test_a_folder_that_cannot_be_written_is_a_sentence(tmp_path, monkeypatch):
     path, table = tmp_path / "m.ucb", tmp_path / "wave.csv"
     learn(path, blobs("ab", 10))
     table.write_text("label,p,q,r,s,t,u\n" + "".join(f"{'cd'[n % 2]},{n},{n % 5},1,2,3,4\n" for n in range(20)))
-    whole = Path.open
+    whole = os.open
 
-    def refuse(file, mode="r", *others, **options):
-        if mode != "rb" and file != table:
+    def refuse(file, flags, *others, **options):
+        if flags & (os.O_WRONLY | os.O_RDWR):
             raise PermissionError(13, "Permission denied", str(file))
-        return whole(file, mode, *others, **options)
+        return whole(file, flags, *others, **options)
 
-    monkeypatch.setattr(Path, "open", refuse)  # root may write everywhere
+    monkeypatch.setattr(os, "open", refuse)  # root may write everywhere
     assert sentence(ask("learn", path, table), 1) == f"error: nothing can be written beside {path}: Permission denied\n"
     out = tmp_path / "m.onnx"
     assert sentence(ask("export", path, out), 1) == f"error: {out}.part: Permission denied\n"

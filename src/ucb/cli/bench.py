@@ -23,6 +23,7 @@ from ucb.bench.table import missing, remarks
 from ucb.cli.failing import answering
 from ucb.cli.show import console, say
 from ucb.engine.job import device_named
+from ucb.storage import write_atomically
 
 NETS: dict[str, MLPSizes | ResNetSizes] = {"mlp": MLPSizes(), "resnet18": ResNetSizes()}
 REPEATS = {"cpu": 25, "cuda": 3}
@@ -53,7 +54,7 @@ def bench_command(
         show(result)
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
-            out.write_text(json.dumps(result, indent=1) + "\n")
+            write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
 
 
 def _names(words: str | None, device: str) -> list[str]:

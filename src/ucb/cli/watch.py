@@ -13,6 +13,7 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeR
 from ucb.cli.terminal import printable
 from ucb.engine import Epoch, Observer
 from ucb.engine.evaluate import Judgement
+from ucb.storage import appending
 
 PAUSE = 0.05
 """Seconds between two moves of the bar."""
@@ -67,10 +68,13 @@ class Lines(Observer):
 
     def keep(self, line: str) -> None:
         """Add a line to the log."""
+        text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}\n"
         try:
-            with self.log.open("a") as file:
-                file.write(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}\n")
+            with appending(self.log) as file:
+                file.write(text.encode("utf-8", "backslashreplace"))
         except OSError as error:  # a full disk does not say which file it had no room for
+            if error.errno is None:
+                raise
             raise OSError(error.errno, error.strerror, str(self.log)) from None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import zipfile
 import zlib
 from pathlib import Path
@@ -11,7 +10,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from ucb.datasets.npz import opened_npz
+from ucb.storage import replacing
+
 Images = npt.NDArray[np.uint8]
+DAMAGE = (ValueError, TypeError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error)
 Labels = npt.NDArray[Any]
 KEYS = ("x_train", "y_train", "x_test", "y_test", "class_names")
 
@@ -56,17 +59,11 @@ def checked(where: Path, arrays: Arrays) -> Arrays:
 def read_arrays(path: Path) -> Arrays:
     """Read an array file. Nothing in it is ever unpickled."""
     try:
-        with path.open("rb") as file:  # opened here, because np.load leaves a damaged one open
-            opened = np.load(file, allow_pickle=False)
-            if not isinstance(opened, np.lib.npyio.NpzFile):
-                raise ValueError("it holds a single array")
-            missing = [key for key in KEYS if key not in opened.files]
-            if missing:
+        with opened_npz(path) as file:
+            if missing := [key for key in KEYS if key not in file.names]:
                 raise ValueError(f"{', '.join(missing)} is missing")
-            found = {key: opened[key] for key in KEYS}
-            if strange := [key for key in KEYS if not isinstance(found[key], np.ndarray)]:
-                raise ValueError(f"{strange[0]} is no array")
-    except (ValueError, TypeError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
+            found = {key: file.read(key) for key in KEYS}
+    except DAMAGE as error:
         raise ValueError(f"{path} is not an array file of ucb, or damaged: {error}") from error
     names = found.pop("class_names")
     if names.dtype.kind != "U" or names.ndim != 1:
@@ -78,13 +75,5 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     """Write an array file: whole, or not at all. It is not compressed, so that it opens quickly."""
     checked(path, arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        with beside.open("wb") as file:
-            stored = arrays._asdict() | {"class_names": np.array(arrays.class_names)}
-            np.savez(file, allow_pickle=False, **stored)
-            file.flush()
-            os.fsync(file.fileno())
-        beside.replace(path)
-    finally:
-        beside.unlink(missing_ok=True)
+    with replacing(path) as file:
+        np.savez(file, allow_pickle=False, **arrays._asdict() | {"class_names": np.array(arrays.class_names)})

@@ -12,10 +12,11 @@ from urllib.error import HTTPError, URLError
 from urllib.request import Request, urlopen
 
 from ucb.datasets.hashes import differs
+from ucb.storage import appending, ceilings
 
 Progress = Callable[[str, int, int | None], None]  # which file, bytes so far, bytes in all if that is known
 CHUNK = 1 << 18
-MOST_BYTES = 1 << 32
+MOST_BYTES = ceilings.OFFICIAL
 TIMEOUT = 30.0
 CUTS = 5  # how often in a row a connection may break, without having got on, before an address is given up
 PAUSE = 1.0
@@ -92,7 +93,9 @@ def _fetch_on(url: str, part: Path, name: str, progress: Progress, timeout: floa
             return False
         if max(done, total or 0) > MOST_BYTES:
             raise ValueError(f"{total} bytes are absurdly many")
-        with part.open("ab" if done else "wb") as file:
+        if not done:
+            part.unlink(missing_ok=True)
+        with appending(part) as file:
             progress(name, done, total)
             while chunk := answer.read(CHUNK):
                 file.write(chunk)
@@ -117,7 +120,7 @@ def _begins_at(answer: http.client.HTTPResponse, have: int) -> tuple[int, int | 
 
 
 def _size(part: Path) -> int:
-    return part.stat().st_size if part.exists() else 0
+    return part.lstat().st_size if part.is_file() and not part.is_symlink() else 0
 
 
 def _reason(error: Exception) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
-import os
 import zlib
 from pathlib import Path
+
+from ucb.storage import ceilings, opened, read_json, write_atomically
 
 RECORD = "hashes.json"
 
@@ -19,7 +20,7 @@ def digest_of(path: Path, algorithm: str = "sha256") -> str:
         for inside in sorted(each for each in path.rglob("*") if each.is_file()):
             whole.update(f"{inside.relative_to(path).as_posix()}\0{digest_of(inside, algorithm)}\n".encode())
         return f"{algorithm}:{whole.hexdigest()}"
-    with path.open("rb") as file:
+    with opened(path, ceilings.OFFICIAL) as file:
         # MD5 is all that is published for some files; it finds damage, which is what it is for here.
         found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{found.hexdigest()}"
@@ -29,8 +30,8 @@ def unzipped(path: Path, like: str | None) -> str | None:
     """Return the hash of what is in a gzipped file, by the algorithm of another hash; None if it cannot be read."""
     whole = hashlib.new((like or "sha256").partition(":")[0], usedforsecurity=False)
     try:
-        with gzip.open(path) as file:
-            while chunk := file.read(1 << 20):
+        with opened(path, ceilings.OFFICIAL) as packed, gzip.open(packed) as file:
+            while (chunk := file.read(1 << 20)) and file.tell() <= ceilings.MEMBER:
                 whole.update(chunk)
     except (OSError, EOFError, zlib.error):
         return None
@@ -57,13 +58,11 @@ class Record:
         """Record a hash."""
         known = self._read() | {name: digest}
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        beside = self.path.with_name(f".{RECORD}.{os.getpid()}.partial")
-        beside.write_text(json.dumps(known, indent=2, sort_keys=True) + "\n")
-        beside.replace(self.path)
+        write_atomically(self.path, (json.dumps(known, indent=2, sort_keys=True) + "\n").encode())
 
     def _read(self) -> dict[str, str]:
         try:
-            known = json.loads(self.path.read_text())
+            known = read_json(self.path)
         except FileNotFoundError:
             return {}
         except ValueError:

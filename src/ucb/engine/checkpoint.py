@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import re
-import shutil
 import zlib
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ucb.engine.state import State, flatten, unflatten
+from ucb.storage import ceilings, read_bytes, write_atomically
 
 FORMAT = 2
 READ = ("1", "2")
@@ -61,7 +60,7 @@ def load(folder: Path) -> Found | None:
     """Return the newest checkpoint that is whole, or None where there is none."""
     damaged: list[Path] = []
     for _, path in reversed(_listed(folder)):
-        data = path.read_bytes()
+        data = read_bytes(path, ceilings.CHECKPOINT)
         if _NAME.fullmatch(path.name)[2] == _digest(data):  # type: ignore[index]
             return Found(_unpacked(path, data), path, damaged)
         damaged.append(path)
@@ -69,30 +68,6 @@ def load(folder: Path) -> Found | None:
         names = ", ".join(path.name for path in damaged)
         raise OSError(f"every checkpoint in {folder} is damaged: {names}")
     return None
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Put ``data`` at ``path`` whole or not at all, and let it reach the disk before anything else happens."""
-    scratch = path.with_name(path.name + ".part")
-    try:
-        with scratch.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        if path.exists():
-            shutil.copymode(path, scratch)  # who may read it does not change
-        scratch.replace(path)
-    except OSError as error:  # a full disk does not say which file it had no room for
-        scratch.unlink(missing_ok=True)
-        raise OSError(error.errno, error.strerror, error.filename or str(path)) from None
-    except BaseException:  # Ctrl-C too
-        scratch.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # the new name, too, must be on the disk
-    finally:
-        os.close(folder)
 
 
 def pack(state: State, *, sealed: bool = False) -> bytes:

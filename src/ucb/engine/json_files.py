@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
+
+from ucb.storage import read_json
 
 
 class FileObject(dict[str, Any]):
@@ -21,8 +22,8 @@ class FileObject(dict[str, Any]):
 def read_object(path: Path, *needed: str) -> FileObject:
     """Return the JSON object in a file, if it has all names that are needed; a damaged file is named."""
     try:
-        values = json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
+        values = read_json(path)
+    except ValueError as error:
         raise OSError(f"{path} is damaged: {error}; mend or remove it") from None
     if not isinstance(values, dict):
         raise OSError(f"{path} is damaged: it holds no JSON object; mend or remove it")

@@ -18,6 +18,7 @@ from ucb.engine.training import Training
 from ucb.methods import Asked
 from ucb.nets import HeadedNet
 from ucb.seeds import generator_for
+from ucb.storage import ceilings, read_bytes, write_atomically
 from ucb.stream.task import Stream, Task
 
 
@@ -82,7 +83,7 @@ class Learner:
 
     def save(self, path: str | Path) -> None:
         """Write everything the learner knows to one file, whole or not at all."""
-        checkpoint.write_atomically(Path(path), checkpoint.pack(self.run.state_dict(), sealed=True))
+        write_atomically(Path(path), checkpoint.pack(self.run.state_dict(), sealed=True))
 
     def load(self, path: str | Path) -> None:
         """Go on from a file that a learner like this one wrote."""
@@ -91,7 +92,7 @@ class Learner:
 
 def _state_in(path: Path) -> dict[str, Any]:
     """Return what a learner's file holds; one that is damaged, or of another kind, is named."""
-    data = path.read_bytes()
+    data = read_bytes(path, ceilings.CHECKPOINT)
     try:
         state = checkpoint.unpack(data)
     except checkpoint.OtherFormatError as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import signal
 import threading
@@ -15,7 +14,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import ucb
-from ucb.engine import checkpoint
 from ucb.engine.errors import InterruptedRunError
 from ucb.engine.events import Observer
 from ucb.engine.job import Job
@@ -24,6 +22,7 @@ from ucb.engine.report import company_of, result_of
 from ucb.engine.run import Run
 from ucb.engine.settings import kinds_of
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
+from ucb.storage import HeldError, held, write_atomically
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 
@@ -165,7 +164,7 @@ def _carried_out(run: Run, job: Job, beside: int = 0) -> Found:
         company = company_of(run, beside, resumed=run.resume())
         run.learn()
         result = result_of(run, dataclasses.asdict(job), company)
-        checkpoint.write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+        write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
     except FileNotFoundError:
         if run.folder.is_dir():
             raise
@@ -216,15 +215,15 @@ def _in_folder(order: Order, is_new: bool) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ValueError(f"the folder {folder} cannot be made: {error.strerror}") from None
-    with (folder / LOCK).open("w") as file:
+    with ExitStack() as lock:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+            lock.enter_context(held(folder / LOCK))
+        except HeldError:
             raise FileExistsError(f"another process is running in {folder}") from None
         if is_new:
             refuse_folder(folder)
             config = json.dumps(dataclasses.asdict(order.job), indent=1)
-            checkpoint.write_atomically(folder / CONFIG, config.encode())
+            write_atomically(folder / CONFIG, config.encode())
         yield
 
 

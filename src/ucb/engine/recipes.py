@@ -12,6 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ucb.storage import read_json
+
 OWN = Path("recipes")
 """The user's own, in the current folder."""
 
@@ -48,7 +50,7 @@ def own_recipe(benchmark: str, method: str, folder: Path = OWN) -> OwnRecipe | N
     if not path.is_file():
         return None
     try:
-        recipe = Recipe(**json.loads(path.read_text()))
+        recipe = Recipe(**read_json(path))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is no recipe: {error}; mend or remove it") from None
     if not (isinstance(recipe.training, dict) and isinstance(recipe.settings, dict)):

@@ -12,11 +12,11 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from ucb.engine.checkpoint import write_atomically
 from ucb.report import charts, comparison, costs
 from ucb.report.chart import Chart, Table
 from ucb.report.command import command_of
 from ucb.report.reading import Found
+from ucb.storage import write_atomically
 
 HOW_TO_INSTALL = "pip install 'ucb[report]'"
 FIGURES = {

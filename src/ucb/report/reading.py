@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ucb.report.fields import is_figure, what_is_wrong
+from ucb.storage import read_json
 
 RESULT, CONFIG = "result.json", "config.json"
 NEEDED = {"benchmark": str, "method": str, "seed": int, "tasks": list, "accuracy_matrix": list, "config": dict}
@@ -55,9 +56,9 @@ def _at(place: Path, without: dict[Path, str]) -> list[Found]:
     """Return the results at a place; ``without`` gets a sentence about each folder that has none."""
     if not place.exists():
         raise FileNotFoundError(f"{place} is not there: name result files, run folders, or folders that hold some")
-    if place.is_file():
+    if not place.is_dir():
         return [_checked(place, _read(place))]
-    if (place / RESULT).is_file():
+    if (place / RESULT).exists():
         return _at(place / RESULT, without)
     if (place / CONFIG).is_file():
         without[place] = f"the run in {place} is not done: there is no {RESULT} in it yet"
@@ -76,8 +77,8 @@ def _at(place: Path, without: dict[Path, str]) -> list[Found]:
 
 def _read(path: Path) -> Any:
     try:
-        return json.loads(path.read_text())
-    except (ValueError, RecursionError) as error:
+        return read_json(path)
+    except ValueError as error:
         raise ValueError(f"{path} is damaged, or no JSON: {error}") from None
 
 

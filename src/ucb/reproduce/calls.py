@@ -10,11 +10,11 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ucb.engine.checkpoint import write_atomically
 from ucb.engine.job import device_named
 from ucb.engine.report import device_name
 from ucb.reproduce.plan import Planned
 from ucb.reproduce.running import Outcome
+from ucb.storage import write_atomically
 
 ROOM = "calls"
 """Records of calls are in results/calls, a folder for each table."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from ucb.bayes import checks
 from ucb.reproduce.definitions import Row, Table, home_of
 from ucb.reproduce.jobs import ROOM
+from ucb.storage import read_json
 
 
 class DamagedResultError(OSError):
@@ -36,7 +36,7 @@ def results_of(table: Table, row: Row, results: Path) -> list[dict[str, Any]]:
 def result_in(path: Path) -> Any:
     """Return what a file holds; None where that is no JSON."""
     try:
-        return json.loads(path.read_text())
+        return read_json(path)
     except ValueError:
         return None
 

@@ -11,10 +11,10 @@ from typing import Any
 
 from ucb import engine
 from ucb.engine import InterruptedRunError, Observer, Order
-from ucb.engine.checkpoint import write_atomically
 from ucb.engine.job import device_named
 from ucb.engine.orders import CONFIG, RESULT
 from ucb.reproduce.plan import Planned
+from ucb.storage import ceilings, read_bytes, write_atomically
 
 Watching = Callable[[Planned], Observer]
 """Makes the observer of a run. A process of its own must be able to import it by name."""
@@ -88,7 +88,7 @@ def kept(planned: Planned) -> Outcome:
     """Copy a run's result to where results are kept."""
     try:
         planned.result.parent.mkdir(parents=True, exist_ok=True)
-        found = (planned.folder / RESULT).read_bytes()
+        found = read_bytes(planned.folder / RESULT, ceilings.JSON)
         write_atomically(planned.result, found)
         return Outcome(planned, json.loads(found))
     except (OSError, ValueError) as error:

@@ -15,6 +15,7 @@ from torch.utils.data import Dataset
 from ucb.bayes.checks import count
 from ucb.datasets.formats.images import decoded, is_image
 from ucb.seeds import generator_for
+from ucb.storage import ceilings, read_bytes
 from ucb.stream.builders import VALIDATION, from_arrays, from_datasets, hold_out
 from ucb.stream.images import SIDE, measured
 from ucb.stream.preparation import Preparation
@@ -35,7 +36,7 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
         path, label = self.files[index]
-        image = decoded(path.read_bytes(), (self.side, self.side, 3))
+        image = decoded(read_bytes(path, ceilings.IMAGE), (self.side, self.side, 3))
         if image is None:
             raise ValueError(f"{path} cannot be read as an image: remove it")
         return torch.from_numpy(np.array(image)).permute(2, 0, 1), label

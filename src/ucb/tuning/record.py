@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ucb.engine.checkpoint import write_atomically
 from ucb.engine.json_files import read_object
+from ucb.storage import write_atomically
 from ucb.tuning.choice import Found, choose, was_cut
 from ucb.tuning.kept import trials_in
 from ucb.tuning.searched import Search
@@ -87,7 +87,7 @@ class Record:
 @contextmanager
 def held(folder: Path) -> Iterator[None]:
     """Wait until no other process holds a folder, and hold it."""
-    handle = os.open(folder, os.O_RDONLY)
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield

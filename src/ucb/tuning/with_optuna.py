@@ -10,6 +10,7 @@ from typing import Any
 
 from ucb.engine import Observer
 from ucb.engine.evaluate import Judgement
+from ucb.storage import appending, ceilings, read_bytes
 from ucb.tuning.choice import CUT, Found
 from ucb.tuning.record import Record
 from ucb.tuning.search import Heard
@@ -72,6 +73,7 @@ def _with_pruning(optuna: Any, trial: Any, search: Search, point: Point) -> Foun
 
 def _study(optuna: Any, path: Path, search: Search, grid: Grid) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
+    appending(path).close()  # Optuna would follow a link, and wait for a pipe
     _cut_torn_line(optuna, path)
     backend = optuna.storages.journal.JournalFileBackend(str(path))
     try:
@@ -105,7 +107,7 @@ def _cut_torn_line(optuna: Any, path: Path) -> None:
 
 def _whole_lines(path: Path) -> int:
     """Return how many bytes there are up to the last newline."""
-    return path.read_bytes().rfind(b"\n") + 1
+    return read_bytes(path, ceilings.JSON).rfind(b"\n") + 1
 
 
 def _optuna() -> Any:

@@ -22,12 +22,12 @@ from torch import Tensor
 
 import ucb
 from ucb.seeds import generator_for
+from ucb.storage import write_atomically
 from ucb.waves.fixed import FixedWay
 from ucb.waves.onnx_graph import Graph, library
 from ucb.waves.onnx_parts import fixed_logits, ongoing_logits
 from ucb.waves.predicting import answers_to
 from ucb.waves.trunks import ImageTrunk
-from ucb.waves.writing import write_whole
 
 if TYPE_CHECKING:
     from ucb.waves.model import Model
@@ -58,7 +58,7 @@ def export(model: Model, path: str | Path) -> Exported:
     difference = largest_difference(model, data)
     if not difference <= CLOSE:
         raise RuntimeError(f"onnxruntime answers otherwise than ucb, by up to {difference:.2g}: nothing was written")
-    write_whole(path, data)
+    write_atomically(path, data)
     return Exported(path, len(data), difference)
 
 

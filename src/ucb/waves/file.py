@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ucb.storage import write_atomically
 from ucb.waves.calibration import Calibration
 from ucb.waves.fields import FieldError, Fields, checked_text, checked_whole, tensor
 from ucb.waves.fixed import FixedWay
@@ -18,7 +19,6 @@ from ucb.waves.ongoing_file import ongoing_from, ongoing_parts
 from ucb.waves.safe import DamagedModelError, packed, unpacked, unpacked_bytes
 from ucb.waves.sources import Shape
 from ucb.waves.wave_file import FIGURES, waves_from, waves_parts
-from ucb.waves.writing import write_whole
 
 LONGEST_SIDE = 1024
 MOST_CLASSES, MOST_COLUMNS = 100_000, 1_000_000
@@ -29,7 +29,7 @@ LARGEST_STATISTIC = 1e18
 def write(path: Path, model: Model) -> None:
     """Put a model at ``path`` whole or not at all."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, to_bytes(model))
+    write_atomically(path, to_bytes(model))
 
 
 def to_bytes(model: Model) -> bytes:

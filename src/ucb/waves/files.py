@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from ucb.storage import ceilings, read_bytes
 from ucb.waves.keeping import PAUSE, Keeper, alone_with, progress_file, remove_progress
 from ucb.waves.model import Model
 from ucb.waves.prints import RepeatedWaveError
@@ -52,7 +53,7 @@ def learn(
         else:  # who names a net wants it to learn
             model = Model(method or ("fixed" if net is None else "ucb-ng"), net=net, seed=seed or 0)
         _refuse_change(model, path, method, net)
-        before = hashlib.sha256(path.read_bytes()).hexdigest() if path.exists() else None
+        before = hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest() if path.exists() else None
 
         def keeper(examples: Examples, title: str) -> Keeper:
             identity = {

@@ -6,20 +6,18 @@ SHA-256 of the rest, so that a damaged one is known and not used.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
-import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import ucb
 from ucb.engine import checkpoint
+from ucb.storage import HeldError, ceilings, held, read_bytes, scratch_of, write_atomically
 from ucb.waves.watching import Watcher
-from ucb.waves.writing import scratch_of, write_whole
 
 PAUSE = 5.0
 """Seconds between two writes, at least."""
@@ -43,7 +41,7 @@ class Keeper:
             state = self._read()
             fault = self._fault(state["identity"])
         except OSError as error:
-            fault = f"cannot be read ({error.strerror})"
+            fault = f"cannot be read ({error.strerror or error})"
         except Exception:  # whatever is wrong with it, the model does not depend on it
             fault = "is damaged"
         if fault is None:
@@ -55,7 +53,7 @@ class Keeper:
         return None
 
     def _read(self) -> dict[str, Any]:
-        content = self.path.read_bytes()
+        content = read_bytes(self.path, ceilings.CHECKPOINT)
         if hashlib.sha256(content[32:]).digest() != content[:32]:
             raise ValueError("its hash is not that of its content")
         state: dict[str, Any] = checkpoint.unpack(content[32:])
@@ -76,7 +74,7 @@ class Keeper:
     def save(self, state: dict[str, Any]) -> None:
         """Keep the state, whole or not at all."""
         content = checkpoint.pack({**state, "identity": self.identity})
-        write_whole(self.path, hashlib.sha256(content).digest() + content, private=True)
+        write_atomically(self.path, hashlib.sha256(content).digest() + content, private=True)
         self._last = time.monotonic()
 
 
@@ -103,23 +101,14 @@ def lock_file(model: Path) -> Path:
 def alone_with(model: Path) -> Iterator[None]:
     """Hold a model for this process alone, for as long as it learns."""
     path = lock_file(model)
-    while True:
+    with ExitStack() as lock:
         try:
-            file = path.open("a")
-        except OSError as error:
-            raise RuntimeError(f"nothing can be written beside {model}: {error.strerror}") from None
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.close()
+            lock.enter_context(held(path))
+        except HeldError:
             raise RuntimeError(f"another process is learning {model} at this moment: wait for it") from None
-        # Whoever held it before removed it when they left: a lock on a file without a name holds nobody back.
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(file.fileno()), path.stat()):
-                break
-        file.close()
-    try:
-        yield
-    finally:
-        path.unlink(missing_ok=True)
-        file.close()
+        except OSError as error:
+            raise RuntimeError(f"nothing can be written beside {model}: {error.strerror or error}") from None
+        try:
+            yield
+        finally:
+            path.unlink(missing_ok=True)

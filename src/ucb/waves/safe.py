@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,9 +19,9 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ucb.storage import RefusedFileError, ceilings, opened
+
 FORMAT, VERSION = "ucb-model", 2
-LONGEST_HEADER = 64 << 20
-LARGEST = 1 << 36
 
 
 class DamagedModelError(OSError):
@@ -37,11 +38,13 @@ def packed(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
 
 def unpacked(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return the JSON values and the tensors of a file, if it is whole."""
-    size = path.stat().st_size
-    if not path.is_file():
-        raise DamagedModelError(f"{path} is no file: name the model's own file")
-    with path.open("rb") as file:
-        return _unpacked(file, size, str(path))
+    try:
+        with opened(path, ceilings.MODEL) as file:
+            return _unpacked(file, os.fstat(file.fileno()).st_size, str(path))
+    except IsADirectoryError:
+        raise DamagedModelError(f"{path} is no file: name the model's own file") from None
+    except RefusedFileError as error:
+        raise DamagedModelError(str(error)) from None
 
 
 def unpacked_bytes(data: bytes) -> tuple[dict[str, Any], dict[str, Tensor]]:
@@ -61,6 +64,8 @@ def _unpacked(file: BinaryIO, size: int, path: str) -> tuple[dict[str, Any], dic
         raise DamagedModelError(f"{path} was made by a newer version of ucb (its format is {version}): update ucb")
     if int(version) < 1:
         raise DamagedModelError(f"{path} is damaged: its version is {version!r}")
+    if size > (room := ceilings.memory()):
+        raise RefusedFileError(f"{path} has {size:,} bytes, and this machine has memory for {room:,} more")
     try:
         file.seek(0)
         tensors = safetensors.torch.load(file.read())
@@ -88,15 +93,27 @@ def _header(file: BinaryIO, size: int, path: str) -> dict[str, Any]:
     length = int.from_bytes(file.read(8), "little")
     if size < 10 or not 2 <= length <= size - 8:
         raise DamagedModelError(f"{path} is no model of ucb, or it is cut short")
-    if length > LONGEST_HEADER:
-        raise DamagedModelError(f"{path} has {length:,} bytes of names and notes, and {LONGEST_HEADER:,} are the most")
+    if length > ceilings.HEADER:
+        raise DamagedModelError(f"{path} has {length:,} bytes of names and notes, and {ceilings.HEADER:,} are the most")
     text = file.read(length)
-    if size > LARGEST:
-        raise DamagedModelError(f"{path} has {size} bytes, far more than a model of ucb")
     header = _json(path, text)
     if not isinstance(header, dict):
         raise DamagedModelError(f"{path} is no model of ucb")
+    if _end(header) != size - 8 - length:  # a sparse file may pretend to have gigabytes
+        raise DamagedModelError(f"{path} is damaged: its size is not what its header says")
     return header
+
+
+def _end(header: dict[str, Any]) -> int:
+    """Return where the last tensor ends, by a header that may hold anything; -1 stands for nonsense."""
+    ends = [0]
+    for name, about in header.items():
+        if name != "__metadata__":
+            place = about.get("data_offsets") if isinstance(about, dict) else None
+            if not isinstance(place, list) or len(place) != 2 or not isinstance(place[1], int):
+                return -1
+            ends.append(place[1])
+    return max(ends)
 
 
 def _json(path: str, text: str | bytes) -> Any:

@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ucb.datasets.formats.images import MOST_PIXELS
+from ucb.storage import ceilings
 from ucb.waves.sources import labelled
 
 from .files import drawn, everything, whys, write
@@ -152,7 +152,7 @@ def bomb(width, height):
 
 @pytest.mark.parametrize("side", [8_300, 9_600, 60_000])  # too large for us; for a warning of Pillow; for its error
 def test_decompression_bombs_are_skipped(tmp_path, side):
-    assert side**2 > MOST_PIXELS
+    assert side**2 > ceilings.PIXELS
     write(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "bomb.png").write_bytes(bomb(side, side))
     examples = labelled(tmp_path)

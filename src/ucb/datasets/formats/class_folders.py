@@ -13,6 +13,7 @@ from ucb.datasets.arrays import Arrays, Images
 from ucb.datasets.formats.images import decoded, is_image
 from ucb.datasets.formats.members import members, names
 from ucb.datasets.formats.parsed import Parsed
+from ucb.storage import ceilings
 
 SEED = 0
 FACE = 2.2  # LFW's images show 2.2 times as much, in both directions, as the box in which a face was found
@@ -44,6 +45,8 @@ def read_folders(
             unreadable += 1
         else:
             found[_short(name)] = image
+            if image.nbytes * len(found) > ceilings.UNPACKED:
+                raise ValueError(f"{path}: its images take more than {ceilings.UNPACKED:,} bytes: give fewer of them")
     train, test = split(path, found, classes)
     parts = [
         (np.stack([found[name] for name in part]), np.array([label[_class(name)] for name in part], np.int64))

@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ucb.datasets.arrays import Arrays
-from ucb.datasets.formats.members import MOST_BYTES_EACH
 from ucb.datasets.formats.parsed import Parsed
+from ucb.storage import ceilings, opened
 
 GZIP, UNSIGNED_BYTES = b"\x1f\x8b", 8
 
@@ -39,13 +39,13 @@ def idx_array(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
 
 
 def _content(path: Path) -> bytes:
-    with path.open("rb") as file:
-        zipped = file.read(2) == GZIP
     try:
-        with gzip.open(path) if zipped else path.open("rb") as file:
-            content = file.read(MOST_BYTES_EACH + 1)
+        with opened(path, ceilings.MEMBER) as file:
+            zipped = file.read(2) == GZIP
+            file.seek(0)
+            content = (gzip.GzipFile(fileobj=file) if zipped else file).read(ceilings.MEMBER + 1)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ValueError(f"{path} is damaged: {error}") from error
-    if len(content) > MOST_BYTES_EACH:
-        raise ValueError(f"{path} is refused: it is absurdly large")
+    if len(content) > ceilings.MEMBER:
+        raise ValueError(f"{path} is absurdly large: it unpacks to more than {ceilings.MEMBER:,} bytes")
     return content

@@ -13,6 +13,7 @@ import numpy as np
 
 from ucb.datasets.arrays import Images
 from ucb.datasets.extras import extra
+from ucb.storage import ceilings
 
 ENDINGS = {
     *(".png", ".jpg", ".jpeg", ".jfif", ".bmp", ".webp", ".gif", ".tif", ".tiff", ".avif", ".jp2"),
@@ -20,7 +21,6 @@ ENDINGS = {
 }
 FORMATS = ("PNG", "JPEG", "PPM", "BMP", "WEBP", "GIF", "TIFF", "AVIF", "JPEG2000")
 """Formats whose decoders only decode: EPS, for one, starts another program."""
-MOST_PIXELS = 1 << 26
 ORIENTATION = 0x0112
 TURNS = {
     2: "FLIP_LEFT_RIGHT",
@@ -52,36 +52,63 @@ def quiet() -> Iterator[None]:
         yield
 
 
-def upright(file: BinaryIO, least: int | None = None) -> Any:
+def upright(file: BinaryIO) -> Any:
     """Return an image of Pillow, in the mode of its file, turned as its EXIF data say; of an animation the first frame.
 
-    With ``least``, a JPEG much larger than that many pixels on each side may come smaller, which is quicker. What goes
-    wrong is an UnreadableImageError.
+    What goes wrong is an UnreadableImageError.
+    """
+    image = loaded(described(file))
+    return image if (turn := turn_of(image)) is None else image.transpose(turn)
+
+
+def described(file: BinaryIO, least: int | None = None) -> Any:
+    """Return an image of Pillow of which only the header has been read: too large a one is refused here.
+
+    With ``least``, a JPEG much larger than that many pixels on each side may come smaller, which is quicker.
     """
     library = extra("PIL.Image", "Pillow", "reading images")
     library.init()
-    try:
+    with _damage_told(library):
         image = library.open(file, formats=[name for name in FORMATS if name in library.OPEN])
-        pixels = image.width * image.height
-        if pixels > MOST_PIXELS:
-            raise UnreadableImageError(f"it has {pixels:,} pixels, more than {MOST_PIXELS:,}")
         if least is not None:
             image.draft(None, (least, least))
+        pixels = image.width * image.height
+        if pixels > ceilings.PIXELS:
+            raise UnreadableImageError(f"it has {pixels:,} pixels, more than {ceilings.PIXELS:,}")
+    return image
+
+
+def loaded(image: Any) -> Any:
+    """Return an image with its pixels."""
+    with _damage_told(extra("PIL.Image", "Pillow", "reading images")):
         image.load()
-    except UnreadableImageError:
-        raise
-    except library.DecompressionBombError:
-        raise UnreadableImageError(f"it has more than {MOST_PIXELS:,} pixels") from None
-    except library.UnidentifiedImageError:
-        raise UnreadableImageError("it is no image of a known format") from None
-    except Exception as error:  # of a damaged image Pillow may say anything
-        reason = "it is truncated" if "truncated" in str(error) else "it is damaged"
-        raise UnreadableImageError(reason) from None
+    return image
+
+
+def turn_of(image: Any) -> Any:
+    """Return what sets an image upright, by its EXIF data; None where it is so."""
+    library = extra("PIL.Image", "Pillow", "reading images")
     try:
         turn = TURNS.get(image.getexif().get(ORIENTATION))
     except Exception:  # the pixels are whole, whatever is wrong with the words about them
         turn = None
-    return image if turn is None else image.transpose(library.Transpose[turn])
+    return None if turn is None else library.Transpose[turn]
+
+
+@contextmanager
+def _damage_told(library: Any) -> Iterator[None]:
+    """Say in a few words what is wrong with an image; of a damaged one Pillow may say anything."""
+    try:
+        yield
+    except UnreadableImageError:
+        raise
+    except library.DecompressionBombError:
+        raise UnreadableImageError(f"it has more than {ceilings.PIXELS:,} pixels") from None
+    except library.UnidentifiedImageError:
+        raise UnreadableImageError("it is no image of a known format") from None
+    except Exception as error:
+        reason = "it is truncated" if "truncated" in str(error) else "it is damaged"
+        raise UnreadableImageError(reason) from None
 
 
 def decoded(content: bytes, shape: tuple[int, ...], enlarged: float = 1.0) -> Images | None:

@@ -13,26 +13,32 @@ import zipfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-MOST_BYTES_EACH = 1 << 28  # the largest official one, CIFAR-100's train.bin, has 154 million
-MOST_BYTES = 1 << 33
-MOST_MEMBERS = 2_000_000
+from ucb.storage import RefusedFileError, ceilings, opened, read_bytes
+
 DRIVE = re.compile(r"[A-Za-z]:")
 
 
 class Budget:
     """Counts what an archive says it holds, and refuses too much before it is read."""
 
-    def __init__(self, path: Path) -> None:
-        self.path, self.members, self.bytes = path, 0, 0
+    def __init__(self, path: Path, most: int) -> None:
+        self.path, self.most, self.members, self.bytes = path, most, 0, 0
 
     def take(self, name: str, size: int) -> None:
         """Count one more file."""
         self.members, self.bytes = self.members + 1, self.bytes + size
-        if size > MOST_BYTES_EACH or self.bytes > MOST_BYTES or self.members > MOST_MEMBERS:
-            raise ValueError(f"{self.path}: {name} is refused: the archive is absurdly large ({self.bytes:,} bytes)")
+        for what, found, most in (
+            ("it has {:,} bytes", size, ceilings.MEMBER),
+            ("{:,} bytes so far", self.bytes, self.most),
+            ("{:,} files so far", self.members, ceilings.MEMBERS),
+        ):
+            if found > most:
+                said = f"{what.format(found)}, and {most:,} are the most"
+                raise ValueError(f"{self.path}: {name} is refused, as that is absurdly large: {said}")
 
 
 def members(path: Path, wanted: Callable[[str], bool]) -> Iterator[tuple[str, bytes]]:
@@ -52,7 +58,9 @@ def names(path: Path) -> list[str]:
 def _opened(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     if path.is_dir():
         return _in_folder(path)
-    return _in_zip(path) if zipfile.is_zipfile(path) else _in_tar(path)
+    with opened(path, ceilings.OFFICIAL) as file:
+        is_zip = zipfile.is_zipfile(file)
+    return _in_zip(path) if is_zip else _in_tar(path)
 
 
 @contextmanager
@@ -60,6 +68,8 @@ def _damage_named(path: Path) -> Iterator[None]:
     """Say in one sentence that an archive is damaged, whatever the library says."""
     try:
         yield
+    except RefusedFileError:
+        raise
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
         raise ValueError(f"{path} is damaged, or no archive: {error}") from error
     except OSError as error:  # gzip's own error for bytes that are not gzip has no errno
@@ -68,23 +78,46 @@ def _damage_named(path: Path) -> Iterator[None]:
         raise ValueError(f"{path} is damaged, or no archive: {error}") from error
 
 
+class _Member(tarfile.TarInfo):
+    """A header of a tar archive. Of names, and of maps of sparse files, tarfile would read gigabytes at once."""
+
+    def _proc_member(self, archive: tarfile.TarFile) -> tarfile.TarInfo:
+        if not self.isreg() and self.size > ceilings.NAME:
+            raise tarfile.ReadError(f"a header has {self.size:,} bytes, and {ceilings.NAME:,} are the most")
+        return super()._proc_member(archive)  # type: ignore[misc,no-any-return]
+
+    def _refused(self, *_: object) -> None:
+        raise tarfile.ReadError(f"{self.name} is a sparse file, which no official archive holds")
+
+    _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refused
+
+
+def _budget(path: Path) -> Budget:
+    """Return what an archive may hold."""
+    return Budget(path, min(ceilings.unpacked(path.stat().st_size), ceilings.OFFICIAL))
+
+
 def _in_tar(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    budget = Budget(path)
-    with tarfile.open(path, "r|*") as archive:
-        for member in archive:
+    with (
+        opened(path, ceilings.OFFICIAL) as file,
+        tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as archive,
+    ):
+        budget = _budget(path)
+        while (member := archive.next()) is not None:
+            archive.members.clear()  # type: ignore[attr-defined]  # tarfile would remember every one
             _harmless(path, member.name)
+            budget.take(member.name, member.size)
             if member.isdir():
                 continue
             if not member.isreg():
                 raise ValueError(f"{path}: {member.name} is a link or a device: refused")
-            budget.take(member.name, member.size)
-            file = cast("IO[bytes]", archive.extractfile(member))
-            yield member.name, lambda file=file: file.read()  # type: ignore[misc]
+            content = cast("IO[bytes]", archive.extractfile(member))
+            yield member.name, lambda content=content: content.read()  # type: ignore[misc]
 
 
 def _in_zip(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    budget = Budget(path)
-    with zipfile.ZipFile(path) as archive:
+    budget = _budget(path)
+    with opened(path, ceilings.OFFICIAL) as file, zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             _harmless(path, member.filename)
             if member.is_dir():
@@ -99,7 +132,7 @@ def _in_zip(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
 
 
 def _in_folder(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    budget = Budget(path)
+    budget = Budget(path, ceilings.OFFICIAL)
     for parent, folders, files in os.walk(path):
         folders.sort()
         if links := [name for name in folders if os.path.islink(os.path.join(parent, name))]:
@@ -107,7 +140,7 @@ def _in_folder(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
         for name in sorted(files):
             file = Path(parent, name)
             budget.take(str(file), file.stat().st_size)
-            yield file.relative_to(path).as_posix(), file.read_bytes
+            yield file.relative_to(path).as_posix(), partial(read_bytes, file, ceilings.MEMBER)
 
 
 def _harmless(path: Path, name: str) -> None:

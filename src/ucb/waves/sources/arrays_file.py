@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from ucb.datasets.formats.images import quiet
+from ucb.datasets.npz import opened_npz
+from ucb.storage import RefusedFileError, ceilings
 from ucb.waves.sources.columns import Choice
 from ucb.waves.sources.examples import Shape
 from ucb.waves.sources.image_arrays import ImageArray
@@ -42,6 +43,8 @@ def read_arrays_file(path: Path, like: Shape | None, *, labelled: bool) -> Rows 
     if x.ndim == 2:
         if like is not None and like != x.shape[1:]:
             raise ValueError(f"{where} holds rows of {x.shape[1]} numbers, and the model learnt {described(like)}")
+        if x.shape[1] > ceilings.COLUMNS:
+            raise ValueError(f"{where} has {x.shape[1]:,} columns, and {ceilings.COLUMNS:,} are the most")
         names = [f"column {place + 1}" for place in range(x.shape[1])]
         choice = Choice(where, None if labels is None else -1, list(range(x.shape[1])), names, [])
         return Rows(path, choice, None).gather(_blocks(x, labels))
@@ -59,26 +62,24 @@ def described(shape: Shape) -> str:
 
 def _loaded(path: Path, where: str, labelled: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, list[str]]:
     """Return the examples, their labels if these are asked for, and the classes' names."""
-    with path.open("rb") as file:
-        try:
-            with quiet():  # numpy, too, has opinions about old files
-                opened = np.load(file, allow_pickle=False)
-                if not isinstance(opened, np.lib.npyio.NpzFile):
-                    raise ValueError("it holds no named arrays")
-                keys = {key.lower(): key for key in reversed(opened.files)}
-                for x, y in PAIRS:
-                    if x in keys and (y in keys or not labelled):
-                        break
-                else:
-                    expected = ", ".join("/".join(pair) for pair in PAIRS)
-                    raise KeyError(f"expected are arrays called {expected}, and it holds {listed(opened.files)}")
-                examples = _array(file, opened, keys[x])
-                labels = _array(file, opened, keys[y]) if labelled else None
-                names = _array(file, opened, keys[CLASS_NAMES]) if CLASS_NAMES in keys and labelled else None
-        except KeyError as error:
-            raise ValueError(f"{where}: {error.args[0]}") from None
-        except Exception as error:  # a damaged archive makes numpy and zipfile say anything
-            raise ValueError(f"{where} is no .npz file, or damaged: {short(str(error), 160)}") from None
+    try:
+        with quiet(), opened_npz(path) as file:  # numpy, too, has opinions about old files
+            keys = {key.lower(): key for key in reversed(file.names)}
+            for x, y in PAIRS:
+                if x in keys and (y in keys or not labelled):
+                    break
+            else:
+                expected = ", ".join("/".join(pair) for pair in PAIRS)
+                raise KeyError(f"expected are arrays called {expected}, and it holds {listed(file.names)}")
+            examples = file.read(keys[x])
+            labels = file.read(keys[y]) if labelled else None
+            names = file.read(keys[CLASS_NAMES]) if CLASS_NAMES in keys and labelled else None
+    except RefusedFileError:
+        raise
+    except KeyError as error:
+        raise ValueError(f"{where}: {error.args[0]}") from None
+    except Exception as error:  # a damaged archive makes numpy and zipfile say anything
+        raise ValueError(f"{where} is no .npz file, or damaged: {short(str(error), 160)}") from None
     classes = _listed(where, names) if names is not None and names.ndim == 1 and names.dtype.kind == "U" else []
     return examples, labels, classes
 
@@ -90,25 +91,6 @@ def _listed(where: str, labels: npt.NDArray[Any]) -> list[Any]:
         if codes.max() > sys.maxunicode:  # numpy would make a text of it that breaks whoever touches it
             raise ValueError(f"{where}: the labels hold characters that do not exist")
     return list(labels.tolist())
-
-
-def _array(file: Any, opened: Any, key: str) -> npt.NDArray[Any]:
-    """Return an array, after a look whether the file holds as much as it promises: a huge promise costs memory."""
-    with zipfile.ZipFile(file) as archive:
-        name = f"{key}.npy" if f"{key}.npy" in archive.namelist() else key
-        with archive.open(name) as member:
-            version = np.lib.format.read_magic(member)
-            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, _, dtype = read(member)
-            if dtype.hasobject:
-                raise ValueError(f"{key} holds objects, which could run code")
-            promised = dtype.itemsize * int(np.prod([int(side) for side in shape], dtype=object))
-            if promised + member.tell() != archive.getinfo(name).file_size:
-                raise ValueError(f"{key} is not as long as it says")
-    found = opened[key]
-    if not isinstance(found, np.ndarray):
-        raise ValueError(f"{key} is no array")
-    return found
 
 
 def _named(where: str, labels: list[str | None], classes: list[str]) -> list[str | None]:

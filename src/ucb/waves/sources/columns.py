@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from ucb.storage import ceilings
 from ucb.waves.sources.examples import Shape
 from ucb.waves.sources.words import counted, listed, one_form, short
 
@@ -40,6 +41,8 @@ def choose(
     ones are named. Without, all columns but the label are the numbers. Columns without a name (as a saved index has)
     are left out.
     """
+    if len(header) > ceilings.COLUMNS:
+        raise ValueError(f"{where} has {len(header):,} columns, and {ceilings.COLUMNS:,} are the most")
     names = [one_form(name).strip() for name in header]
     named = [place for place, name in enumerate(names) if name and not name.startswith(PANDAS_INDEX)]
     if twice := [name for name, times in Counter(names[place] for place in named).items() if times > 1]:

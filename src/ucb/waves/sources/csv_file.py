@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 from array import array
 from collections.abc import Iterator, Sequence
 from operator import itemgetter
@@ -11,6 +12,7 @@ from typing import TextIO
 
 import numpy as np
 
+from ucb.storage import ceilings, opened
 from ucb.waves.sources.columns import Choice, choose
 from ucb.waves.sources.examples import Shape
 from ucb.waves.sources.rows import Block, Rows
@@ -27,8 +29,9 @@ def read_csv(
     """Read a table from a text file."""
     where = shown(str(path))
     try:
-        with path.open(encoding="utf-8-sig", newline="") as file:
-            lines = csv.reader(file, delimiter=_separator(file), strict=True)
+        with io.TextIOWrapper(opened(path, ceilings.TABLE), encoding="utf-8-sig", newline="") as file:
+            mark, texts = _separator(file), _Lines(where, file)
+            lines = csv.reader(texts, delimiter=mark, strict=True)
             try:
                 header = next((fields for fields in lines if fields), None)
                 if header is None:
@@ -36,7 +39,7 @@ def read_csv(
                 if all(number(name) is not None for name in header):
                     raise ValueError(f"{where}: its first line must name the columns, and it holds numbers only")
                 choice = choose(where, header, labelled=labelled, label=label, columns=columns, like=like)
-                return Rows(path, choice, choice.names).gather(_blocks(lines, len(header), choice))
+                return Rows(path, choice, choice.names).gather(_blocks(lines, texts, len(header), choice))
             except csv.Error as error:
                 raise ValueError(f"{where}, line {lines.line_num}: {error}") from None
     except UnicodeDecodeError:
@@ -58,6 +61,22 @@ def fault(name: str, text: str) -> str:
     return f"column {short(name)!r} holds {short(text)!r}, which is no number"
 
 
+class _Lines:
+    """The lines of a file. A row, which may have many, is refused while it is read if it becomes too long."""
+
+    def __init__(self, where: str, file: TextIO) -> None:
+        self.where, self.file = where, file
+        self.row = 0
+        """Characters of the present row; whoever has it whole sets this back."""
+
+    def __iter__(self) -> Iterator[str]:
+        while line := self.file.readline(ceilings.LINE + 1):
+            self.row += len(line)
+            if self.row > ceilings.LINE:
+                raise ValueError(f"{self.where}: a row has more than {ceilings.LINE:,} characters")
+            yield line
+
+
 def _separator(file: TextIO) -> str:
     """Return what parts the names of the columns: of several candidates the one that makes most of them."""
     first = ""
@@ -74,12 +93,14 @@ def _fields(line: str, mark: str) -> int:
         return 1
 
 
-def _blocks(lines: Iterator[list[str]], width: int, choice: Choice) -> Iterator[Block]:
-    size = max(1, VALUES // len(choice.positions))
-    fields: list[tuple[int, list[str]]] = []
+def _blocks(lines: Iterator[list[str]], texts: _Lines, width: int, choice: Choice) -> Iterator[Block]:
+    size = max(1, VALUES // width)
+    fields: list[tuple[int, list[str] | int]] = []
+    texts.row = 0
     for row in lines:
+        texts.row = 0
         if row:
-            fields.append((lines.line_num, row))  # type: ignore[attr-defined]
+            fields.append((lines.line_num, row if len(row) == width else len(row)))  # type: ignore[attr-defined]
         if len(fields) == size:
             yield _block(fields, width, choice)
             fields = []
@@ -87,14 +108,14 @@ def _blocks(lines: Iterator[list[str]], width: int, choice: Choice) -> Iterator[
         yield _block(fields, width, choice)
 
 
-def _block(fields: list[tuple[int, list[str]]], width: int, choice: Choice) -> Block:
-    """Return rows of texts as numbers."""
+def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Choice) -> Block:
+    """Return rows of texts as numbers; of a row of another width only that is told."""
     numbers, labels, whys = array("f"), list[str | None](), dict[int, str]()
     nothing = [float("nan")] * len(choice.positions)
     without: dict[int, str] | None = None
     for place, (_, row) in enumerate(fields):
-        if len(row) != width:
-            whys[place] = f"it has {len(row)} values for {width} columns"
+        if isinstance(row, int):
+            whys[place] = f"it has {row} values for {width} columns"
             numbers.fromlist(nothing)
             labels.append(None)
             continue

@@ -13,6 +13,7 @@ from torch import Tensor
 from ucb.bayes.checks import count
 from ucb.datasets.arrays import Images
 from ucb.datasets.formats.images import UnreadableImageError, quiet
+from ucb.storage import ceilings, opened
 from ucb.waves.sources.examples import Shape, Skipped, stamps
 from ucb.waves.sources.image_shape import MOST, sample, settled
 from ucb.waves.sources.pixels import FINER, is_grey, plain_image, read_image
@@ -68,7 +69,7 @@ class ImageFiles:
         read: list[Images | str] = []
         for position in positions:
             try:
-                with open(self.paths[position], "rb") as file:
+                with opened(self.paths[position], ceilings.IMAGE) as file:
                     read.append(read_image(file, self.shape))
             except UnreadableImageError as error:
                 read.append(str(error))
@@ -84,7 +85,7 @@ def shape_of_files(where: str, paths: Sequence[str]) -> Shape:
     with quiet():
         for number in sample(len(paths)):
             try:
-                with open(paths[number], "rb") as file:
+                with opened(paths[number], ceilings.IMAGE) as file:
                     image = plain_image(file, FINER * MOST)
             except (UnreadableImageError, OSError) as error:
                 why = unreachable(error) if isinstance(error, OSError) else str(error)

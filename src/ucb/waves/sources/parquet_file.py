@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
+from ucb.storage import ceilings, opened
 from ucb.waves.sources.columns import Choice, choose
 from ucb.waves.sources.csv_file import fault, number
 from ucb.waves.sources.examples import Shape
@@ -31,12 +33,13 @@ def read_parquet(
     """Read a table from a parquet file, by the rules of tables as text."""
     where = shown(str(path))
     arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
-    with path.open("rb") as file:
+    with opened(path, ceilings.TABLE) as file:
         try:
             table = _asked(lambda: parquet.ParquetFile(file))
             schema = _asked(lambda: table.schema_arrow)
             header = _asked(lambda: list(schema.names))
             choice = choose(where, header, labelled=labelled, label=label, columns=columns, like=like)
+            _refuse_too_many(where, _asked(lambda: table.metadata.num_rows), len(choice.positions), file)
             for place, name in zip(choice.positions, choice.names, strict=True):
                 kind = schema.field(place).type
                 if not _is_usable(arrow.types, kind):
@@ -48,6 +51,13 @@ def read_parquet(
             return Rows(path, choice, choice.names).gather(_blocks(arrow, table, header, choice))
         except _DamagedError as error:
             raise ValueError(f"{where} is no parquet file, or damaged: {error}") from None
+
+
+def _refuse_too_many(where: str, rows: int, columns: int, file: BinaryIO) -> None:
+    """Refuse a table that is far larger than its file: one value that is repeated takes no room there."""
+    size, most = 4 * rows * columns, min(ceilings.unpacked(os.fstat(file.fileno()).st_size), ceilings.memory())
+    if size > most:
+        raise ValueError(f"{where} holds {rows:,} rows, which take {size:,} bytes, and {most:,} are the most for it")
 
 
 def _library(name: str) -> Any:

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.checks import count
+from ucb.storage import ceilings
 from ucb.waves.sources.columns import Choice
 from ucb.waves.sources.examples import Shape, Skipped, stamps
 from ucb.waves.sources.words import lonely, one_form, short
@@ -117,6 +118,11 @@ class Rows:
                 why = "it has no label"
             line = "" if block.lines is None else f" (line {block.lines[place]})"
             self.skipped.append(Skipped(f"row {seen + place + 1}", why + line))
+        if len(self.skipped) > ceilings.UNUSABLE:
+            first = self.skipped[0]
+            raise ValueError(
+                f"{self.choice.where}: more than {ceilings.UNUSABLE:,} rows cannot be used; {first.name}: {first.why}"
+            )
         return np.array([place for place in range(len(finite)) if place not in bad], np.int64)
 
 
