@@ -44,7 +44,9 @@ def plain_image(file: BinaryIO, least: int) -> Image.Image:
         if image.width * image.height <= LARGE:
             return _upright(plain(loaded(image)), image)
         with _ONE_LARGE:
-            return _upright(_shrunk(loaded(image), least), image)
+            small = _upright(_shrunk(loaded(image), least), image)
+            image.close()  # its pixels are gone before those of the next one come
+            return small
     except UnreadableImageError:
         raise
     except Exception:  # of a damaged palette Pillow may say anything
