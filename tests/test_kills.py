@@ -7,7 +7,6 @@ import json
 import os
 import random
 import signal
-import sys
 import time
 from contextlib import contextmanager
 
@@ -31,7 +30,6 @@ def forked(work):
     if child == 0:
         code = 1
         try:
-            sys.stderr = sys.stdout = open(os.devnull, "w")
             work()
             code = 0
         finally:

@@ -111,3 +111,11 @@ def test_an_encrypted_zip_is_named(tmp_path):
     (tmp_path / "archive").write_bytes(raw)
     with pytest.raises(ValueError, match="secret is encrypted"):
         names(tmp_path / "archive")
+
+
+def test_a_name_that_is_no_text_is_damage(tmp_path):
+    """A flag says that it is UTF-8, and it is not."""
+    path = archives.zipped(tmp_path / "archive", {"é": b"1"})
+    path.write_bytes(path.read_bytes().replace("é".encode(), b"\xe9("))
+    with pytest.raises(ValueError, match="archive is damaged, or no archive"):
+        names(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +33,9 @@ TURNS = {
     8: "ROTATE_90",
 }
 """What sets an image upright, by the orientation that EXIF gives it."""
+
+
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # or what it thinks of a file goes to the terminal
 
 
 class UnreadableImageError(ValueError):

@@ -5,9 +5,11 @@ An archive may be hostile: names that lead out of it, links and absurd sizes are
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import stat
+import struct
 import tarfile
 import zipfile
 import zlib
@@ -19,6 +21,11 @@ from typing import IO, cast
 
 from ucb.storage import RefusedFileError, ceilings, opened, read_bytes
 
+DAMAGE = (
+    *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
+    *(EOFError, NotImplementedError, OverflowError, UnicodeError),
+)
+"""What tarfile and zipfile say of a damaged archive."""
 DRIVE = re.compile(r"[A-Za-z]:")
 
 
@@ -70,7 +77,7 @@ def _damage_named(path: Path) -> Iterator[None]:
         yield
     except RefusedFileError:
         raise
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error, NotImplementedError) as error:
+    except DAMAGE as error:
         raise ValueError(f"{path} is damaged, or no archive: {error}") from error
     except OSError as error:  # gzip's own error for bytes that are not gzip has no errno
         if error.errno is not None:
