@@ -14,6 +14,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from tests.datasets import archives
@@ -149,11 +150,8 @@ def waves(folder, numbers):
     yield folder / "wave.parquet", content.getvalue()
 
 
-def taken(path, *arguments, **options):
-    """Read a wave to its last example."""
-    import torch
-
-    examples = labelled(path, *arguments, **options)
+def taken(examples):
+    """Read to the last example."""
     return sum(len(x) for _, x in examples.batches(torch.arange(len(examples)), 4))
 
 
@@ -258,17 +256,17 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
     yield "recorded hashes", all_of(record.path, record.path.read_bytes(), lambda: record.get("a"))
 
     for path, content in waves(tmp_path, numbers):
-        yield path.name, all_of(path, content, lambda path=path: taken(path))
+        yield path.name, all_of(path, content, lambda path=path: taken(labelled(path)))
     for kind, mode in ("png", "RGBA"), ("jpg", "RGB"), ("gif", "P"), ("tiff", "F"):
         folder = tmp_path / kind
         (folder / "a").mkdir(parents=True)
         image = Image.fromarray(archives.pixels(12, 12, 3)).convert("L" if mode == "F" else mode).convert(mode)
         image.save(folder / "a" / f"1.{kind}")
         path = folder / "a" / f"1.{kind}"
-        yield kind, all_of(path, path.read_bytes(), lambda folder=folder: taken(folder))
+        yield kind, all_of(path, path.read_bytes(), lambda folder=folder: taken(labelled(folder)))
         yield (
             f"{kind} to predict",
-            all_of(path, path.read_bytes(), lambda path=path: list(unlabelled([path], (1, 8, 8)).names)),
+            all_of(path, path.read_bytes(), lambda path=path: taken(unlabelled([path], (1, 8, 8)))),
         )
     x, y = archives.pixels(3, 8, 8), np.arange(3)
     arrays = stored(None, x_train=x, y_train=y, x_test=x, y_test=y, class_names=np.array(["a", "b", "c"]))
