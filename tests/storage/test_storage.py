@@ -78,6 +78,12 @@ def test_files_that_hide_their_size_are_cut_off_at_the_ceiling():
         read_bytes("/proc/self/smaps", 10)
 
 
+def test_an_empty_file_takes_no_room(tmp_path):
+    """Whatever its ceiling is: reading up to there would make room for it first."""
+    (tmp_path / "file").touch()
+    assert read_bytes(tmp_path / "file", 1 << 50) == b""
+
+
 def test_deep_json_is_a_value_error(tmp_path):
     (tmp_path / "deep").write_text("[" * 100_000)
     with pytest.raises(ValueError, match="nested too deeply"):

@@ -18,6 +18,8 @@ from typing import Any
 
 from ucb.storage import ceilings
 
+CHUNK = 1 << 20
+
 
 class RefusedFileError(OSError):
     """A file that is not read: it is no plain one, or larger than its kind may be."""
@@ -43,7 +45,9 @@ def read_bytes(path: str | Path, most: int) -> bytes:
         size, room = os.fstat(file.fileno()).st_size, ceilings.memory()
         if size > room:
             raise RefusedFileError(f"{path} has {size:,} bytes, and this machine has memory for {room:,} more")
-        content = file.read(most + 1 if size == 0 else size + 1)  # files of the system say that they have none
+        content = file.read(size)
+        while len(content) <= most and (more := file.read(CHUNK)):  # files of the system say that they have nothing
+            content += more
     if len(content) > most:
         raise RefusedFileError(f"{path} is larger than {most:,} bytes, the most that ucb reads of such a file")
     return content
