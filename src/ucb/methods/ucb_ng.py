@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.curvature import class_roots
+from ucb.bayes.kernels.beside import beside, mark
 from ucb.bayes.runs import signed_gradients_of_runs
 from ucb.methods.base import Method, TaskData, TaskInfo, chosen, method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
@@ -20,6 +21,9 @@ from ucb.optim.groups import Group
 
 SHARE = 0.1
 """Rows whose curvature a step observes, beside those that it learns under all weight samples."""
+
+CURVATURE = 1
+"""What is done beside the likelihood's gradients, which have work beside them too."""
 
 NUMBERS = 2**24
 """How many numbers the held-out inputs at hand may fill."""
@@ -76,8 +80,9 @@ class UCBNGMethod(BayesianMethod):
     def make_optimizer(self, groups: list[Group]) -> UCBNG:
         """Return the natural-gradient optimiser."""
         s = self.settings
-        rates = {"temperature": s.temperature, "beta": s.beta, "power": s.power}
-        return UCBNG(groups, 1, s.lr, **rates, pull=s.pull, uniform=s.uniform)
+        return UCBNG(
+            groups, 1, s.lr, temperature=s.temperature, beta=s.beta, power=s.power, pull=s.pull, uniform=s.uniform
+        )
 
     def begin_task(self, task: TaskInfo) -> None:
         """Tell the optimiser the task's size."""
@@ -105,10 +110,16 @@ class UCBNGMethod(BayesianMethod):
         return max(1, round(SHARE * self.settings.samples * batch))
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add the gradient of the likelihood, and observe the curvature."""
-        nll, rows = super().add_gradients(x, y), self._rows(len(x))
-        seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
-        self.optimizer.observe(self.objective, self.net, seen)
+        """Add the gradient of the likelihood, and observe the curvature, on a GPU at the same time."""
+        before, rows, means = mark(x), self._rows(len(x)), self.optimizer.learning_means()
+        nll = super().add_gradients(x, y)
+
+        def look() -> tuple[Tensor | None, ...]:
+            seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
+            return self.optimizer.see(self.objective, self.net, seen)
+
+        found = beside(look, x, since=before, which=CURVATURE)
+        self.optimizer.add_observed(means, found(), rows)
         return nll
 
     def _next(self, rows: int, of: int) -> Tensor:
@@ -129,14 +140,18 @@ class UCBNGMethod(BayesianMethod):
 
     def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
         """Add the gradient of every run's likelihood, and observe its curvature."""
-        nlls, rows = super().add_gradients_of_runs(x, y, seeds[:-1]), self._rows(x.shape[1])
-        seen = x[:, :rows]
-        if self.held_out is not None:
-            runs = torch.arange(len(x), device=x.device).unsqueeze(1)
-            seen = self.held_out[runs, self._next(rows, self.held_out.shape[1])]
-        means, roots = self.optimizer.learning_means(), self.objective.curvature_roots
-        found = signed_gradients_of_runs(self.net, means, seen, roots, seeds[-1])
-        self.optimizer.add_observed(means, found, rows)
+        before, rows, means = mark(x), self._rows(x.shape[1]), self.optimizer.learning_means()
+        nlls = super().add_gradients_of_runs(x, y, seeds[:-1])
+
+        def look() -> tuple[Tensor | None, ...]:
+            seen = x[:, :rows]
+            if self.held_out is not None:
+                runs = torch.arange(len(x), device=x.device).unsqueeze(1)
+                seen = self.held_out[runs, self._next(rows, self.held_out.shape[1])]
+            return signed_gradients_of_runs(self.net, means, seen, self.objective.curvature_roots, seeds[-1])
+
+        found = beside(look, x, seeds, since=before, which=CURVATURE)
+        self.optimizer.add_observed(means, found(), rows)
         return nlls
 
     def end_task(self, data: TaskData) -> None:

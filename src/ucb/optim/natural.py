@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import count, positive
+from ucb.bayes.checks import count, fitting_mask, positive
 from ucb.bayes.curvature import signed_gradients
 from ucb.bayes.elbo import ELBO
 from ucb.bayes.kernels import fused
@@ -37,7 +37,8 @@ class UCBNG(PerWeightOptimizer):
     but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts with) and
     ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
     lr * min(1, sigma / prior_sigma)^power, or with ``uniform``, the control, the mean of these in its weight tensor.
-    ``pull`` adds the prior's own force, towards the means that the task started with.
+    ``pull`` adds the prior's own force, towards the means that the task started with. Without ``rates`` all weights
+    keep the base rate, and ``hold`` says which of them may move.
 
     Without task boundaries, ``begin(size, batch)`` lets every step add its batch's share of the curvature to Lambda at
     once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()`` would give.
@@ -45,7 +46,7 @@ class UCBNG(PerWeightOptimizer):
     Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
     """
 
-    settings = ("temperature", "prior_sigma", "beta", "power", "pull", "uniform")
+    settings = ("temperature", "prior_sigma", "beta", "power", "pull", "uniform", "rates", "movable")
     observed: Mapping[Tensor, Tensor] = {}
     """What was seen of every mean's curvature since the last step, in so many ``rows``."""
     rows = 0
@@ -62,8 +63,12 @@ class UCBNG(PerWeightOptimizer):
         power: float = 1.0,
         pull: bool = False,
         uniform: bool = False,
+        rates: bool = True,
     ) -> None:
         positive("lr", lr)
+        self.rates = rates
+        self.movable: dict[nn.Parameter, Tensor] = {}
+        """For a mean: which of its weights may move."""
         self.temperature = positive("temperature", temperature)
         self.prior_sigma = None if prior_sigma is None else positive("prior_sigma", prior_sigma)
         if not 0 < beta < 1:
@@ -97,9 +102,11 @@ class UCBNG(PerWeightOptimizer):
         Show it inputs that the net has not learnt from, where there are: of those it has learnt it is too sure. Labels
         are not needed. Several calls before a step count as one with all their rows.
         """
-        means = self.learning_means()
-        found = signed_gradients(net, means, x, objective.curvature_roots, objective.generator)
-        self.add_observed(means, found, len(x))
+        self.add_observed(self.learning_means(), self.see(objective, net, x), len(x))
+
+    def see(self, objective: ELBO, net: nn.Module, x: Tensor) -> tuple[Tensor | None, ...]:
+        """Return what ``add_observed`` adds for these inputs."""
+        return signed_gradients(net, self.learning_means(), x, objective.curvature_roots, objective.generator)
 
     def add_observed(self, means: Sequence[Tensor], gradients: Sequence[Tensor | None], rows: int) -> None:
         """Add what ``signed_gradients`` has found in so many rows."""
@@ -147,7 +154,8 @@ class UCBNG(PerWeightOptimizer):
         if group["is_gaussian"] and self._can_fuse(group):
             mu, rho = group["params"]
             state = self.state[mu]
-            known = state["curvature"], state["precision"], state["seen"], state.get("scale"), self.kept(mu)
+            may_move = self.movable.get(mu, self.kept(mu))  # where there is both, nothing pruned may move
+            known = state["curvature"], state["precision"], state["seen"], state.get("scale"), may_move
             numbers = group["lr"], self.temperature, group["size"], self.beta, self.rows
             fused.natural(mu, rho, mu.grad, self.observed[mu], *known, *numbers)
         elif group["is_gaussian"]:
@@ -181,7 +189,7 @@ class UCBNG(PerWeightOptimizer):
         mu = group["params"][0]
         if mu.grad is None:
             return
-        direction = mu.grad
+        direction = mu.grad if mu not in self.movable else mu.grad.where(self.movable[mu], 0)
         if self.pull:
             direction = torch.addcmul(direction, self._delta(group), mu - self.state[mu]["anchor"])
         self.descend(mu, direction, group["lr"])
@@ -202,12 +210,23 @@ class UCBNG(PerWeightOptimizer):
 
     def _learn_precision(self, group: Group, examples: float) -> None:
         """Add what so many examples have shown to the precision, and let the rates follow."""
-        state = self.state[group["params"][0]]
-        state["precision"].add_(state["curvature"], alpha=examples / self.temperature)
+        mu = group["params"][0]
+        state = self.state[mu]
+        seen = state["curvature"] if mu not in self.movable else state["curvature"].where(self.movable[mu], 0)
+        state["precision"].add_(seen, alpha=examples / self.temperature)
+        if not self.rates:
+            return
         scale = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
         if self.uniform:
             scale = scale.mean().expand_as(scale).clone()
         state["scale"] = state["scale"].copy_(scale) if "scale" in state else scale
+
+    def hold(self, movable: Mapping[nn.Parameter, Tensor]) -> None:
+        """Let only those weights of a mean move from now on where its mask is True; all others stay, to the last bit.
+
+        Pruned weights (:meth:`ucb.bayes.Gaussian.prune`) must not be among them.
+        """
+        self.movable = {mu: fitting_mask(mask, mu) for mu, mask in movable.items()}
 
     def begin(self, size: int, batch: float = 0.0) -> None:
         """Start a task of ``size`` training examples; with ``batch``, a stream without boundaries in such batches."""
@@ -241,7 +260,7 @@ class UCBNG(PerWeightOptimizer):
         if not group["batch"]:  # else it is in the precision already
             total.add_(self.state[mu]["curvature"])
         new = inverse_softplus((total * (group["size"] / self.temperature)).rsqrt())
-        for mask, where_free in ((self.frozen.get(rho), False), (self.kept(rho), True)):
+        for mask, where_free in ((self.frozen.get(rho), False), (self.movable.get(mu, self.kept(rho)), True)):
             if mask is not None:
                 new = torch.where(mask if where_free else ~mask, new, rho)
         rho.copy_(new)

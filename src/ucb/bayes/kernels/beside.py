@@ -4,29 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
+Result = TypeVar("Result", Tensor, tuple[Tensor | None, ...])
 
-def beside(work: Callable[[], Tensor], *inputs: Tensor) -> Callable[[], Tensor]:
+
+def mark(on: Tensor) -> torch.cuda.Event | None:
+    """Return this moment in the work of a tensor's device; a CPU does one thing after the other, and needs none."""
+    return torch.cuda.current_stream(on.device).record_event() if on.is_cuda else None
+
+
+def beside(
+    work: Callable[[], Result], *inputs: Tensor, since: torch.cuda.Event | None = None, which: int = 0
+) -> Callable[[], Result]:
     """Start ``work``, which reads ``inputs``, beside what follows; the function returned waits for its result.
 
-    Backward takes the same way: PyTorch runs each step of it on the stream of its forward.
+    Backward takes the same way: PyTorch runs each step of it on the stream of its forward. Work that reads nothing of
+    what came after the ``mark`` called ``since`` need not wait for that; ``which`` tells it from other work beside.
     """
     if not inputs[0].is_cuda:
         return work
     main = torch.cuda.current_stream(inputs[0].device)
-    side = _side_of(main)
-    side.wait_stream(main)
+    side = _side_of(main, which)
+    if since is None:
+        side.wait_stream(main)
+    else:
+        side.wait_event(since)
     for tensor in inputs:
         _plain(tensor).record_stream(side)  # its memory may not be used for something else before both are done with it
     with torch.cuda.stream(side):
         result = work()
 
-    def wait() -> Tensor:
+    def wait() -> Result:
         main.wait_stream(side)
-        _plain(result).record_stream(main)
+        for tensor in (result,) if isinstance(result, Tensor) else result:
+            if tensor is not None:
+                _plain(tensor).record_stream(main)
         return result
 
     return wait
@@ -39,7 +55,7 @@ def _plain(tensor: Tensor) -> Tensor:
 
 
 @cache
-def _side_of(main: torch.cuda.Stream) -> torch.cuda.Stream:
+def _side_of(main: torch.cuda.Stream, which: int) -> torch.cuda.Stream:
     # PyTorch lends the same 32 streams in turn, and while one run captures a graph no other may work on its streams.
     # Those of high priority are 32 others, which nobody else asks for.
     return torch.cuda.Stream(main.device, priority=-1)

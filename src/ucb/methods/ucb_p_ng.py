@@ -1,0 +1,178 @@
+"""UCB-P-NG: UCB-P whose sigma follows the curvature of the data. What the data made certain belongs to its task."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor
+
+from ucb.bayes import checks
+from ucb.bayes.posterior import Gaussian
+from ucb.methods.base import TaskData, TaskInfo, chosen, method
+from ucb.methods.owned_gaussians import OwnedGaussians
+from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
+from ucb.optim import UCBNG, importance, least_important
+from ucb.optim.groups import Group
+
+Ranking = Literal["snr", "certainty", "magnitude", "fisher", "random"]
+
+
+@dataclass(frozen=True)
+class UCBPNGSettings(UCBNGSettings):
+    """How weights are ranked, how many a task gives back, and how long it trains those that it keeps."""
+
+    lr: float = chosen(0.05, among=(0.05, 0.1))
+    temperature: float = chosen(0.01, among=(0.003, 0.01, 0.03))
+    prune: float = chosen(0.8, among=(0.7, 0.8, 0.9))
+    """The share of the free weights that a task gives back."""
+    tolerance: float = -1.0
+    """Percentage points that pruning may cost on held-out data, before the rest is trained again: the largest share
+    from ``prune`` down to one half that costs no more is given back. Below 0 it is ``prune`` whatever it costs."""
+    retraining: float = 1 / 3
+    """The share of the epochs after pruning."""
+    ranking: Ranking = "snr"
+    """|mu|/sigma; 1/sigma; and the controls |mu|, mu^2 h with the curvature h, and random numbers."""
+    whole_net: bool = False
+    """Rank the weights of all tensors together, but let each keep ``floor`` of its free ones at least."""
+    floor: float = 0.02
+    warm: bool = True
+    """Weights that a task gave back begin the next one with the means they had; else with fresh ones."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("prune", "retraining"):
+            if not 0 < getattr(self, name) < 1:
+                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"floor must be between 0 and 1, not {self.floor}")
+        checks.one_of("ranking", self.ranking, get_args(Ranking))
+
+    def shares(self) -> list[float]:
+        """Return the shares that are tried, the largest first."""
+        if self.tolerance < 0 or self.prune <= 0.5:
+            return [self.prune]
+        steps = round((self.prune - 0.5) / 0.05 + 0.499)
+        return [self.prune - i * 0.05 for i in range(steps)] + [0.5]
+
+
+@method
+class UCBPNG(OwnedGaussians, UCBNGMethod):
+    """Natural gradients on the free weights; then the task keeps those whose means stand out of their noise.
+
+    What it gives back takes no part until the task is over, while the kept ones are trained again; from then on their
+    means and sigmas stay. No weight has a rate of its own: it may move or it may not. Weights that are given back have
+    the prior's precision in the next task.
+    """
+
+    name = "ucb-p-ng"
+    summary = "UCB-P with sigma learnt from curvature: each task keeps the weights whose means stand out of their noise"
+    paper = "this project's variant; Ebrahimi et al., ICLR 2020 (UCB-P), Khan et al. 2018 (VOGN)"
+    memory = "curvature and precision of every weight, and its owner's index: ceil(log2(tasks + 1)) bits"
+    needs_boundaries = True
+    settings_type = UCBPNGSettings
+    settings: UCBPNGSettings
+    is_retraining = False
+    """Whether what the task gave back takes no part now."""
+
+    def make_optimizer(self, groups: list[Group]) -> UCBNG:
+        """Return the natural-gradient optimiser without rates of single weights."""
+        s = self.settings
+        return UCBNG(groups, 1, s.lr, temperature=s.temperature, beta=s.beta, pull=s.pull, rates=False)
+
+    def phases(self) -> tuple[float, ...]:
+        """Train, then train again what is kept."""
+        return 1 - self.settings.retraining, self.settings.retraining
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Let the weights begin that belong to no task."""
+        self.is_retraining = False
+        super().begin_task(task)
+        if self.owners.tasks > 0:
+            self.restart_free_weights(means=not self.settings.warm)
+
+    def hold(self) -> None:
+        """Let the optimiser move free weights only, or the task's own, and set aside what it gave back."""
+        super().hold()
+        number = 0 if self.task is None else self.task.index + 1
+        learning = number if self.owners.tasks >= number else 0
+        movable = {name: self.owners.of[name] == learning for name in self.movable}
+        self.optimizer.hold({g.mu: movable[name] for name, g in self.shared_gaussians if name in movable})
+        for name, gaussian in self.shared_gaussians:
+            gaussian.prune(self.owners.used_by(name, number) if self.is_retraining else None)
+
+    def begin_phase(self, phase: int, data: TaskData) -> None:
+        """Claim the weights that matter most, by the curvature at the present means."""
+        assert self.task is not None
+        assert self.held_out is not None
+        number = self.task.index + 1
+        self.optimizer.measure(self.objective, self.net, self.held_out)
+        self.owners.claim(self._choose(data, number), number)
+        self.is_retraining = True
+        self.hold()
+
+    @torch.no_grad()
+    def _choose(self, data: TaskData, number: int) -> dict[str, Tensor]:
+        """Return the weights that the task keeps."""
+        omega = {name: self._rank(gaussian) for name, gaussian in self.shared_gaussians}
+        shares = self.settings.shares()
+        if len(shares) == 1:
+            return self._kept(omega, shares[0])
+        right, total = self.count_right(data)
+        for share in shares:
+            kept = self._kept(omega, share)
+            with self.using({n: mask | self.owners.used_by(n, number) for n, mask in kept.items()}):
+                still_right, _ = self.count_right(data)
+            if 100 * (right - still_right) <= self.settings.tolerance * total:
+                break
+        return kept
+
+    def _rank(self, gaussian: Gaussian) -> Tensor:
+        """Return how important each weight is."""
+        kind, mu, sigma = self.settings.ranking, gaussian.mu, gaussian.sigma
+        if kind == "snr" or kind == "certainty":
+            return importance(kind, mu, sigma)
+        if kind == "magnitude":
+            return mu.abs()
+        if kind == "fisher":
+            curvature: Tensor = self.optimizer.state[gaussian.mu]["curvature"]
+            return curvature * mu.square()
+        return torch.rand(mu.shape, generator=self.generator, device=mu.device)
+
+    def _kept(self, omega: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+        """Mark the free weights that are not among the least important."""
+        free = {name: self.owners.free(name) for name in omega}
+        if not self.settings.whole_net:
+            return {name: free[name] & ~least_important(omega[name], share, free[name]) for name in omega}
+        sizes = [each.numel() for each in omega.values()]
+        together = torch.cat([each.flatten() for each in omega.values()])
+        among = torch.cat([each.flatten() for each in free.values()])
+        pruned = least_important(together, share, among).split(sizes)
+        kept = {}
+        for (name, each), part in zip(omega.items(), pruned, strict=True):
+            at_least = free[name] & ~least_important(each, 1 - self.settings.floor, free[name])
+            kept[name] = (free[name] & ~part.view_as(each)) | at_least
+        return kept
+
+    def adjust_gradients(self) -> None:
+        """Leave it to the optimiser to hold weights; only the length of a gradient must not count what is held."""
+        if self.settings.clip > 0:
+            super().adjust_gradients()
+
+    def end_task(self, data: TaskData) -> None:
+        """Let the task's curvature join the precision of its own weights."""
+        super().end_task(data)
+        self.is_retraining = False
+        self.hold()
+
+    def state_dict(self) -> dict[str, Any]:
+        """Add whether weights are set aside."""
+        return {**super().state_dict(), "is_retraining": self.is_retraining}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue exactly where the state was taken."""
+        self.is_retraining = state["is_retraining"]
+        super().load_state_dict(state)
+        self.net.load_state_dict(state["net"])  # the optimiser has let every sigma follow, also those that are held
+        self.hold()
