@@ -56,7 +56,8 @@ def reference(model, x):
     a = head.gram + head.ridge * torch.eye(len(head.gram), dtype=torch.float64)
     weights = torch.linalg.solve(a, head.moments)
     noise = ((head.counts - (head.moments * weights).sum(0)) / head.counts.sum()).clamp_min(LEAST_NOISE)
-    spread = ((phi * torch.linalg.solve(a, phi.T).T).sum(1, keepdim=True) * noise).sqrt()
+    variance = (phi * torch.linalg.solve(a, phi.T).T).sum(1, keepdim=True)
+    spread = (variance * noise * head.counts.sum() / model.way.worth).sqrt()  # copies of an example are no evidence
     half = torch.randn(PAIRS, 1, len(noise), generator=generator_for("opinion"))
     balance = (head.counts.mean() / head.counts).sqrt()
     p = [((phi @ weights + sign * spread * half) * balance * model.calibration.scale).softmax(-1) for sign in (1, -1)]

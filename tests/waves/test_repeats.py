@@ -73,7 +73,7 @@ def test_what_comes_again_does_no_harm(data, mix):
 
 @pytest.mark.parametrize("mix", ["all", "half", "slightly changed"])
 def test_what_comes_again_does_a_net_that_goes_on_learning_no_harm(mix):
-    """One in twenty is to be called unsure: calibrated by 40 examples, that may become one in ten."""
+    """As above."""
     wave, unseen = table("breast_cancer")
     model = Model("ucb-ng")
     model.learn(wave)
@@ -82,7 +82,7 @@ def test_what_comes_again_does_a_net_that_goes_on_learning_no_harm(mix):
         model.learn(once_more, again=True)
     after, unsure_after = judged(model, unseen)
     assert after >= right - 1
-    assert unsure_after <= max(2 * unsure, 10.0)
+    assert unsure_after <= max(2 * unsure, 5.0 + 1e-9)
 
 
 @pytest.mark.usefixtures("medium")
@@ -176,6 +176,23 @@ def test_a_number_of_repeated_examples_that_cannot_be_is_refused(tmp_path, odd):
     values["way"]["repeated"] = odd
     (tmp_path / "m.ucb").write_bytes(safe.packed(values, tensors))
     with pytest.raises(DamagedModelError, match="repeated"):
+        Model.open(tmp_path / "m.ucb")
+
+
+@pytest.mark.parametrize("odd", [[-1.0, 0.0], [0.0, 1.0, -1.0], [0.0, "1", 0.0], None, 1.0])
+def test_how_a_net_tells_learnt_examples_from_new_ones_is_kept_in_the_file_and_checked(tmp_path, odd):
+    model = Model("ucb-ng")
+    x, labels = blobs("ab", 40)
+    model.learn((x, labels))
+    model.save(tmp_path / "m.ucb")
+    assert Model.open(tmp_path / "m.ucb").way.doubt == model.way.doubt is not None
+    values, tensors = safe.unpacked(tmp_path / "m.ucb")
+    values["way"].pop("doubt")
+    (tmp_path / "m.ucb").write_bytes(safe.packed(values, tensors))
+    assert Model.open(tmp_path / "m.ucb").way.doubt is None, "files from before can be read"
+    values["way"]["doubt"] = odd
+    (tmp_path / "m.ucb").write_bytes(safe.packed(values, tensors))
+    with pytest.raises(DamagedModelError, match="doubt"):
         Model.open(tmp_path / "m.ucb")
 
 

@@ -30,7 +30,7 @@ def forms(model, table):
     for form in ("text", "json", "csv"):
         yield "predict", model, table, "--format", form
     yield "export", model, model.with_suffix(".onnx")
-    yield "learn", model, table, "--name", "zwölf"
+    yield "learn", model, table, "--name", "zwölf", "--again"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])

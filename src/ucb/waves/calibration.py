@@ -114,6 +114,10 @@ class Calibration:
         u = self._unsureness(signs)
         self.histogram += weight * torch.histc(u.cpu().clamp(0, WIDEST), BINS, 0, WIDEST).double()
 
+    def doubt_of(self, opinion: Opinion) -> Tensor:
+        """Return the log entropy of each answer."""
+        return _signs(from_logits(opinion.logits * self.scale), opinion)[:, 0].cpu()
+
     def answers(self, opinion: Opinion) -> Answers:
         """Return class probabilities, and which rows the model is unsure of."""
         prediction = from_logits(opinion.logits * self.scale)

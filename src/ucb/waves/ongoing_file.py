@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from torch import Tensor
 from ucb.bayes import gaussians
 from ucb.waves.fields import FieldError, Fields, checked_whole, tensor
 from ucb.waves.nets import NAMES, checked_net, widest_layer
-from ucb.waves.ongoing import OngoingWay
+from ucb.waves.ongoing import Doubt, OngoingWay
 
 if TYPE_CHECKING:
     from ucb.waves.model import Model
@@ -18,12 +19,13 @@ if TYPE_CHECKING:
 
 def ongoing_parts(way: OngoingWay) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """Return what JSON holds of it, and its tensors."""
-    return {"net": way.net_name, "heads": way.heads, "size": way.size, "seed": way.seed}, way.tensors()
+    facts = {"net": way.net_name, "heads": way.heads, "size": way.size, "seed": way.seed}
+    return facts | ({} if way.doubt is None else {"doubt": list(way.doubt)}), way.tensors()
 
 
 def ongoing_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> OngoingWay:
     """Return the way that facts and tensors describe, once all of them are as they must be."""
-    facts.only("net", "heads", "size", "seed")
+    facts.only("net", "heads", "size", "seed", "doubt")
     shape = model.shape or ()
     net = checked_net(facts.one_of("net", NAMES), shape)
     heads = facts.list("heads", lambda where, value: _head(where, value, len(model.classes)))
@@ -32,6 +34,8 @@ def ongoing_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> 
     _refuse_if_too_large(shape, net, heads, tensors)
     way = OngoingWay(shape, net, heads, facts.whole("seed"))
     way.settle(len(heads), facts.whole("size", 1))
+    if "doubt" in facts.values:  # earlier versions did not know it
+        way.doubt = _doubt(facts.get("doubt"))
     wanted = way.tensors()
     for group in way.optimizer.gaussian_groups():
         wanted[f"scale.{group['name']}"] = wanted[f"precision.{group['name']}"]
@@ -47,6 +51,13 @@ def ongoing_from(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> 
         if not bool(((gaussian.sigma > 0) & gaussian.sigma.isfinite()).all()):
             raise FieldError(f"the sigma of {name} is 0 or too large")
     return way
+
+
+def _doubt(value: Any) -> Doubt:
+    are_numbers = isinstance(value, list) and all(isinstance(each, float) and math.isfinite(each) for each in value)
+    if not are_numbers or len(value) != len(Doubt._fields) or value[-1] < 0:
+        raise FieldError("way.doubt is not three numbers, of which the last is an error")
+    return Doubt(*value)
 
 
 def _head(where: str, value: Any, classes: int) -> list[int]:

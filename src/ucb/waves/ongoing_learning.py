@@ -19,10 +19,11 @@ from ucb.stream.examples import Examples as StreamExamples
 from ucb.stream.examples import TensorExamples
 from ucb.stream.task import Stream, Task
 from ucb.waves.effects import effects_on_ongoing
+from ucb.waves.familiar import SURE
 from ucb.waves.holding_out import asked_among
 from ucb.waves.keeping import Keeper
 from ucb.waves.nets import checked_net, default_net
-from ucb.waves.ongoing import OngoingWay
+from ucb.waves.ongoing import Doubt, OngoingWay
 from ucb.waves.opinion import Asked, rows_together
 from ucb.waves.order import Order, Outcome
 from ucb.waves.prints import prints
@@ -61,14 +62,52 @@ def learn_ongoing(model: Model, order: Order) -> Outcome[OngoingWay]:
         way.look(train[0])
     names = [model.classes[number] for number in torch.cat([train[1], held[1]]).tolist()]
     stamp = order.stamped(prints(torch.cat([train[0], held[0]]), names))
+    familiar, is_sure = share_familiar(before, order, torch.cat([train[0], held[0]]), own)
     _run(way, order, train, held, head)
     way.size = len(train[1])
     some = asked_among(len(held[1]), order.seed)
     asked = Asked(way.opinion, held[0][some], held[1][some], rows_together(way.numbers_a_row))
-    given = order.calibration.learn(asked)
+    given = order.calibration.learn(asked, 1 - familiar)
+    way.doubt = _doubt_after(way, order, train[0], asked.x, before, familiar)
     counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
     effects = effects_on_ongoing(before, way, model.waves) if before else []
-    return Outcome(way, given, asked.target, counts, effects, [], stamp, 0.0)
+    return Outcome(way, given, asked.target, counts, effects, [], stamp, familiar if is_sure else 0.0)
+
+
+def share_familiar(before: OngoingWay | None, order: Order, x: Tensor, classes: list[int]) -> tuple[float, bool]:
+    """Return the share of a wave that was learnt before, and whether that is sure, from how sure the model is of it.
+
+    The mean log entropy of its answers lies between that of what was learnt and that of what was held out. Of few
+    held-out examples that says little; but calibration may well learn less from a wave that looks familiar by chance.
+    """
+    if before is None or before.doubt is None or not {*classes} <= {number for head in before.heads for number in head}:
+        return 0.0, False
+    learnt, new, error = before.doubt
+    mean, own_error = _mean_doubt(before, order, x)
+    if not learnt < new:
+        return 0.0, False
+    return min(1.0, max(0.0, (new - mean) / (new - learnt))), mean < new - SURE * math.hypot(error, own_error)
+
+
+def _mean_doubt(way: OngoingWay, order: Order, x: Tensor) -> tuple[float, float]:
+    """Return the mean log entropy of the answers to all of these examples, or to 1,000 by chance, and its error."""
+    some = x[asked_among(len(x), order.seed)]
+    asked = Asked(way.opinion, some, torch.zeros(len(some)), rows_together(way.numbers_a_row))
+    found = torch.cat([order.calibration.doubt_of(opinion) for opinion, _ in asked])
+    return float(found.mean()), float(found.std(correction=0)) / math.sqrt(len(found))
+
+
+def _doubt_after(
+    way: OngoingWay, order: Order, train: Tensor, held: Tensor, before: OngoingWay | None, familiar: float
+) -> Doubt | None:
+    """Return what tells learnt examples from new ones after a wave; familiar ones say nothing of the latter."""
+    if len(held) == 0:
+        return None if before is None else before.doubt
+    new, error = _mean_doubt(way, order, held)
+    if before is not None and before.doubt is not None and familiar > 0:
+        new = (1 - familiar) * new + familiar * before.doubt.held_out
+        error = math.hypot((1 - familiar) * error, familiar * before.doubt.error)
+    return Doubt(_mean_doubt(way, order, train)[0], new, error)
 
 
 def _begun(
