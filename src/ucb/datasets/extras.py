@@ -11,4 +11,4 @@ def extra(module: str, package: str, purpose: str) -> Any:
     try:
         return import_module(module)
     except ImportError:
-        raise RuntimeError(f"{purpose} needs {package}: install it with `pip install 'ucb[data]'`") from None
+        raise RuntimeError(f"{purpose} needs {package}: install it with `pip install {package}`") from None
