@@ -197,6 +197,7 @@ def test_what_it_stores_is_counted():
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
+        ({"power": 2.0}, "no weight a rate of its own"),
         ({"prune": 1.0}, "prune must be between 0 and 1"),
         ({"retraining": 0.0}, "retraining must be between 0 and 1"),
         ({"floor": 2.0}, "floor must be between 0 and 1"),

@@ -25,6 +25,7 @@ class UCBPNGSettings(UCBNGSettings):
 
     lr: float = chosen(0.05, among=(0.05, 0.1))
     temperature: float = chosen(0.01, among=(0.003, 0.01, 0.03))
+    power: float = 1.0
     prune: float = chosen(0.8, among=(0.7, 0.8, 0.9))
     """The share of the free weights that a task gives back."""
     tolerance: float = -1.0
@@ -42,6 +43,8 @@ class UCBPNGSettings(UCBNGSettings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.power != 1.0 or self.uniform:
+            raise ValueError("ucb-p-ng gives no weight a rate of its own: leave out power and uniform")
         for name in ("prune", "retraining"):
             if not 0 < getattr(self, name) < 1:
                 raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
