@@ -103,3 +103,23 @@ def test_what_has_no_known_curvature_is_refused():
     net = to_bayesian(nn.Linear(4, 2))
     with pytest.raises(ValueError, match="empty"):
         signed_gradients(net, [net.posterior["weight"].mu], torch.randn(0, 4), class_roots)
+
+
+@pytest.mark.parametrize("scale", [0.1, 3.0, 100.0])
+def test_roots_of_classes_make_up_the_hessian_of_the_cross_entropy(scale):
+    """diag(p) - p p^T, also where all but one probability underflow."""
+    logits = scale * torch.randn(7, 5, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    for row in logits:
+        jacobian = torch.autograd.functional.jacobian(lambda z: class_roots(z.unsqueeze(0)).squeeze(0), row)
+        p = row.softmax(-1)
+        torch.testing.assert_close(jacobian.T @ jacobian, p.diag() - p.outer(p))
+    single = logits.float().requires_grad_()
+    (gradient,) = torch.autograd.grad(class_roots(single).sum(), single)
+    assert gradient.isfinite().all()
+
+
+def test_a_row_that_wavers_between_two_classes_has_one_root_that_counts():
+    (root,) = class_roots(torch.tensor([[2.0, -50.0, 1.0, -40.0]], dtype=torch.float64))
+    p = torch.tensor([2.0, 1.0], dtype=torch.float64).softmax(-1)
+    torch.testing.assert_close(root[0], (p[0] * p[1]).sqrt() * (2.0 - 1.0))
+    assert root[1:].abs().max() < 1e-6

@@ -1,6 +1,7 @@
 """UCB-NG as a method: which inputs its curvature comes from, and that it tells the truth on real digits."""
 
 import json
+import statistics
 from importlib.resources import files
 
 import pytest
@@ -34,8 +35,13 @@ def test_curvature_comes_from_held_out_inputs_and_in_a_stream_from_those_at_hand
     run = small_run("ucb-ng")
     run._begin(run._task(0))
     method, x, y = run.method, torch.randn(32, 8), torch.zeros(32, dtype=torch.long)
-    looked = []
-    method.optimizer.observe = lambda objective, net, x: looked.append(x)
+    looked, see = [], method.optimizer.see
+
+    def noting(objective, net, x):
+        looked.append(x)
+        return see(objective, net, x)
+
+    method.optimizer.see = noting
     method.add_gradients(x, y)
     assert torch.equal(looked[0], x)
     method.look(run._data_of(run._task(0)))
@@ -62,7 +68,7 @@ def test_other_tasks_outputs_take_no_part_in_the_curvature():
     run = small_run("ucb-ng", own_classes=True)
     method = run.method
     method.begin_task(TaskInfo(0, 300, 0, range(1)))
-    assert method.objective.curvature_roots(torch.randn(5, 2)).shape == (5, 1)
+    assert method.objective.curvature_roots(torch.randn(5, 2)).shape == (5, 0), "one class alone is always right"
 
 
 def test_too_many_held_out_inputs_are_thinned_evenly():
@@ -81,7 +87,11 @@ def spearman(a, b):
 
 
 class Curvatures(Observer):
-    """Compares the curvature with the exact Fisher of all held-out examples, a layer's weights and biases together."""
+    """Compares the curvature with the exact Fisher of held-out examples and, apart from these, of test examples.
+
+    A layer's weights and biases are ranked together. Of two sets of digits that a net is sure of, few examples make up
+    the Fisher: it differs by a third between the sets themselves, so that their ranks are compared, and not their size.
+    """
 
     def __init__(self, at):
         self.at, self.found, self.run = at, {}, None
@@ -92,28 +102,33 @@ class Curvatures(Observer):
             self.found[epoch.epoch + 1] = self.compare(lambda mu: state[mu]["curvature"])
 
     def compare(self, curvature_of):
-        method, task = self.run.method, self.run.stream.tasks[0]
-        weights = dict(gaussians(method.net))
-        layers = {"trunk.1": nn.Linear(*weights["trunk.1.weight"].mu.T.shape)}
-        layers["heads.0"] = nn.Linear(*weights["heads.0.weight"].mu.T.shape)
+        """Of each layer: the ranks' correlation in both sets, and the median ratio in the one that was held out."""
+        task = self.run.stream.tasks[0]
+        weights = dict(gaussians(self.run.method.net))
+        compared = {}
+        held_out, test = self.fishers(task.validation), self.fishers(task.test)
+        for name, exact in held_out.items():
+            unseen = test[name]
+            ours = torch.cat([curvature_of(weights[f"{name}.{own}"].mu).flatten() for own in ("weight", "bias")])
+            ranks = [spearman(ours[one > 0], one[one > 0]) for one in (exact, unseen)]
+            compared[name] = min(ranks), float((ours[exact > 0] / exact[exact > 0]).median())
+        return compared
+
+    def fishers(self, examples):
+        """Return the exact Fisher of each layer, by an ordinary net of the means."""
+        weights, task = dict(gaussians(self.run.method.net)), self.run.stream.tasks[0]
+        layers = {name: nn.Linear(*weights[f"{name}.weight"].mu.T.shape) for name in ("trunk.1", "heads.0")}
         with torch.no_grad():
             for name, layer in layers.items():
                 layer.weight.copy_(weights[f"{name}.weight"].mu)
                 layer.bias.copy_(weights[f"{name}.bias"].mu)
         plain = nn.Sequential(nn.Flatten(), layers["trunk.1"], nn.ReLU(), layers["heads.0"])
-        held = [
-            task.prepare(x)
-            for part in (task.validation, task.test)
-            for x, _ in part.in_order(1000, torch.device("cpu"))
-        ]
-        fisher = mean_powers(plain, dict(plain.named_parameters()), held, class_roots, 2)
-        compared = {}
-        for name, place in (("trunk.1", 1), ("heads.0", 3)):
-            exact = torch.cat([fisher[f"{place}.{own}"].flatten() for own in ("weight", "bias")])
-            ours = torch.cat([curvature_of(weights[f"{name}.{own}"].mu).flatten() for own in ("weight", "bias")])
-            some = exact > 0
-            compared[name] = spearman(ours[some], exact[some]), float((ours[some] / exact[some]).median())
-        return compared
+        inputs = [task.prepare(x) for x, _ in examples.in_order(1000, torch.device("cpu"))]
+        fisher = mean_powers(plain, dict(plain.named_parameters()), inputs, class_roots, 2)
+        return {
+            name: torch.cat([fisher[f"{place}.{own}"].flatten() for own in ("weight", "bias")])
+            for name, place in (("trunk.1", 1), ("heads.0", 3))
+        }
 
 
 def curvatures(recipe, benchmark, epochs, at, hidden=400):
@@ -130,13 +145,6 @@ def curvatures(recipe, benchmark, epochs, at, hidden=400):
     return watcher.found, learnt
 
 
-def assert_true(compared):
-    """The bars: ranks as the exact ones, and neither too sure nor too unsure by more than a quarter."""
-    for name, (rank, ratio) in compared.items():
-        assert rank >= 0.8, name
-        assert 0.75 <= ratio <= 1.25, name
-
-
 def test_sigmas_curvature_is_the_fisher_of_digits_that_were_held_out():
     """Quick: two epochs of a small net on two digits."""
     by_epoch, kept = curvatures("5split-mnist", "mnist-5split", 2, (2,), hidden=50)
@@ -144,7 +152,7 @@ def test_sigmas_curvature_is_the_fisher_of_digits_that_were_held_out():
         assert rank >= 0.8
     for rank, ratio in kept.values():
         assert rank >= 0.8
-        assert 0.6 <= ratio <= 1.6  # two sets of such easy digits differ by so much themselves
+        assert 0.75 <= ratio <= 1.25
 
 
 @pytest.mark.slow
@@ -162,8 +170,16 @@ def test_sigmas_curvature_is_the_fisher_of_digits_that_were_held_out():
     ],
 )
 def test_sigma_tells_the_truth_at_the_settings_of_the_recipes(recipe, benchmark, epochs):
-    """On 784-400, in every layer; the noise's curvature after epochs 2, 4 and 8, and what is kept at the task's end."""
-    by_epoch, kept = curvatures(recipe, benchmark, epochs, (2, 4, 8))
-    assert by_epoch
-    for compared in (*by_epoch.values(), kept):
-        assert_true(compared)
+    """On 784-400, in every layer, the noise's curvature from the second epoch on, and what is kept at the task's end.
+
+    Its size follows a Fisher that goes up and down from epoch to epoch: within a quarter of it in their middle, and
+    within a half in each.
+    """
+    by_epoch, kept = curvatures(recipe, benchmark, epochs, (2, 3, 5, 8))
+    for name, (rank, ratio) in kept.items():
+        assert rank >= 0.8
+        assert 0.75 <= ratio <= 1.25
+        ranks, ratios = zip(*(compared[name] for compared in by_epoch.values()), strict=True)
+        assert min(ranks) >= 0.8
+        assert 0.75 <= statistics.median(ratios) <= 1.25
+        assert 0.5 <= min(ratios) <= max(ratios) <= 1.5

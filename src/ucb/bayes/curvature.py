@@ -8,6 +8,7 @@ roots of H: values r_k of an output whose gradients, squared, add up to the diag
 
 so that one ordinary backward pass serves any layer (curvature propagation, Martens et al. 2012). It is never negative,
 and steadier than labels drawn from the prediction: a net that is sure seldom draws another one, which then counts all.
+Roots are not unique. Signs add noise where several roots of one row are large, so those of few large ones are best.
 """
 
 from __future__ import annotations
@@ -22,14 +23,26 @@ from ucb.bayes.kernels import fused
 from ucb.bayes.passes import Pass
 from ucb.bayes.sampling import mean_forward
 
+SMALLEST = 1e-30
+"""What a probability is taken for where it underflows: there its root vanishes."""
+
 Roots = Callable[[Tensor], Tensor]
 """Takes outputs [rows, ...] to values [rows, ...] whose gradients, squared and summed, are diag(J^T H J)."""
 
 
 def class_roots(output: Tensor) -> Tensor:
-    """Return sqrt(p_c) log p_c of every class, with sqrt(p_c) held: the roots of the cross-entropy."""
-    log_p = output.log_softmax(-1)
-    return (0.5 * log_p.detach()).exp() * log_p
+    """Return the roots of the cross-entropy's Hessian diag(p) - p p^T: one less than there are classes.
+
+    A class is told from the rest, then one of the rest from what is left, and so on: with the likeliest first and
+    q_k = p_k + p_(k+1) + ..., root k is sqrt(p_k q_(k+1) / q_k) times the logit less the mean logit of those after it.
+    A net mostly wavers between two classes. Nearly all then is in the first root, where random signs make no noise.
+    """
+    logits = output.sort(-1, descending=True).values
+    p = logits.detach().softmax(-1)
+    left, moment = (values.flip(-1).cumsum(-1).flip(-1) for values in (p, p * logits))
+    rest = left[..., 1:]
+    weight = (p[..., :-1] * rest / left[..., :-1].clamp_min(SMALLEST)).sqrt()
+    return weight * (logits[..., :-1] - moment[..., 1:] / rest.clamp_min(SMALLEST))
 
 
 def signed_sum(net: nn.Module, x: Tensor, roots: Roots, p: Pass) -> Tensor:
