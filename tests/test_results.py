@@ -12,7 +12,7 @@ from ucb.methods import known_methods
 
 RESULTS = Path(__file__).parent.parent / "results"
 LEAST = {
-    **dict.fromkeys(("ucb", "ucb-ng", "hat", "ucb-p", "pnn", "packnet"), 99.0),
+    **dict.fromkeys(("ucb", "ucb-ng", "hat", "ucb-p", "ucb-p-ng", "pnn", "packnet"), 99.0),
     "vcl": 98.0,
     **dict.fromkeys(("ewc", "si", "mas", "lwf"), 95.7),
     **dict.fromkeys(("imm-mean", "imm-mode"), 88.5),
