@@ -58,7 +58,7 @@ def timed(work: Callable[[], object]) -> float:
 
 
 def seeds(kind: str, device: str, epochs: int, repeats: int, tasks: int | None) -> dict[str, Any]:
-    """Time three seeds in a row and side by side, taking turns; sums of theirs may be rounded differently."""
+    """Time three seeds in a row and side by side, taking turns."""
     in_a_row, together, alone, apart = [], [], [], 0.0
     run_of(kind, 0, device, 1, 2).learn()
     each_side_by_side([run_of(kind, seed, device, 1, 2) for seed in range(3)], Run.learn)

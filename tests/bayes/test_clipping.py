@@ -5,7 +5,8 @@ import torch
 from torch import nn
 
 from tests.bayes.triton_tests import DEVICE, MARKS
-from ucb.bayes.kernels import clipping
+from ucb.bayes import ELBO, ScaleMixture, to_bayesian
+from ucb.bayes.kernels import clipping, launch
 
 pytestmark = MARKS
 
@@ -36,3 +37,21 @@ def test_without_any_gradient_nothing_happens():
     clipping.clip_gradients([parameter], 1.0)
     assert parameter.grad is None
     assert parameter.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("temperature", [0.7, 0.0])
+def test_sums_that_the_gradients_kernel_has_found_give_the_same_factor(temperature, monkeypatch):
+    monkeypatch.setattr(launch, "available", lambda device: True)
+    torch.manual_seed(0)
+    net = to_bayesian(nn.Sequential(nn.Linear(6, 70), nn.ReLU(), nn.Linear(70, 3)).to(DEVICE), 0.5)
+    x, y, measured = torch.randn(5, 6, device=DEVICE), torch.randint(3, (5,), device=DEVICE), {}
+    prior, generator = ScaleMixture(0.25, 1.0, 0.1), torch.Generator(DEVICE).manual_seed(1)
+    elbo = ELBO(50, prior, temperature=temperature, samples=4, estimator="local", generator=generator)
+    elbo.add_gradients(net, x, y, measured)
+    assert len(measured) == (8 if temperature else 4), "without a KL the head's gradient is autograd's"
+    for p, sums in measured.items():
+        torch.testing.assert_close(sums.sum(), p.grad.square().sum())
+    parameters = list(net.parameters())
+    known, anew = (clipping.clip_factor(parameters, 0.01, sums) for sums in (measured, None))
+    assert 0 < float(known) < 1
+    torch.testing.assert_close(known, anew)

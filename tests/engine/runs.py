@@ -27,7 +27,6 @@ def small_run(
     device="cpu",
     graphs=True,
     precision="tf32",
-    together=True,
     **settings,
 ):
     """A method on a tiny stream; the same arguments give the same run."""
@@ -44,7 +43,6 @@ def small_run(
         checkpoint_every=checkpoint_every,
         graphs=graphs,
         precision=precision,
-        together=together,
     )
     return Run(stream, method, training, seed=seed, device=device, folder=folder, observer=observer)
 

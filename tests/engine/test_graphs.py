@@ -76,20 +76,23 @@ def test_a_tensor_that_is_made_for_the_state_alone_counts_by_what_it_holds():
     assert "owners" in changed(before, method)
 
 
-class Replayed(CapturedSteps):
-    """Captured steps on a CPU, where a graph is a list of things to do again."""
+class Records:
+    """Graphs on a CPU: work that is done again; which of them were is noted."""
 
-    def _recorded(self, rows):
-        self.takings = getattr(self, "takings", [])
-        return SimpleNamespace(replay=lambda: (self.takings.append(rows), self._step(rows)))
+    def __init__(self):
+        self.replayed = []
+
+    def record(self, work, generators):
+        assert len(generators) == 1
+        return SimpleNamespace(replay=lambda: (self.replayed.append(work), work()))
 
 
-def replay(monkeypatch, kind=Replayed):
-    """Let runs on a CPU take such steps; return those that are made."""
+def replay(monkeypatch, kind=CapturedSteps):
+    """Let runs on a CPU take captured steps; return those that are made."""
     made = []
 
     def steps_for(method, task, offset, batch_size, device, memory):
-        made.append(kind(method, *ready_inputs(task, offset, device), batch_size, memory))
+        made.append(kind(method, *ready_inputs(task, offset, device), batch_size, Records()))
         return made[-1], None
 
     monkeypatch.setattr("ucb.engine.run.steps_for", steps_for)
@@ -105,14 +108,14 @@ def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatc
     assert figures(whole) == figures(again)
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(again)[name]), name
-    assert all(len(set(steps.takings)) == 2 for steps in made), "whole batches and the last one are both taken again"
+    assert all(len({*steps.memory.replayed}) == 2 for steps in made), "whole batches and the last one are both taken again"
 
 
 def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_path):
     """To look at the losses holds up a GPU: where a checkpoint was due that nobody wanted, every step did so."""
     looks = []
 
-    class Watched(Replayed):
+    class Watched(CapturedSteps):
         def new_losses(self):
             looks.append(self.batch)
             return super().new_losses()
@@ -196,11 +199,11 @@ def test_other_precisions_learn_and_leave_the_settings_of_pytorch_alone(precisio
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", ["ucb", "ucb-ng", "hat", "ewc", "conjugate"])
 def test_runs_side_by_side_give_the_figures_of_each_alone(name):
-    """To the last bit, where each takes its own steps."""
+    """To the last bit."""
     alone = [small_run(name, device="cuda", seed=seed, epochs=3) for seed in range(4)]
     for run in alone:
         run.learn()
-    together = [small_run(name, device="cuda", seed=seed, epochs=3, together=False) for seed in range(4)]
+    together = [small_run(name, device="cuda", seed=seed, epochs=3) for seed in range(4)]
     each_side_by_side(together, lambda run: run.learn())
     assert [rounded(run) for run in alone] == [rounded(run) for run in together]
     for one, other in zip(alone, together, strict=True):

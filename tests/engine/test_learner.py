@@ -7,6 +7,7 @@ import torch
 
 from tests.streams import tiny_stream
 from ucb.engine import Learner, Observer, Schedule, Training, checkpoint
+from ucb.engine.evaluate import judge
 from ucb.nets import mlp
 from ucb.stream import Scenario
 
@@ -142,7 +143,7 @@ def test_what_was_saved_in_the_first_format_is_loaded_and_goes_on():
     assert [judged.nll for judged in at.judged_last] == [0.286734014749527, 0.6192607283592224]
     assert sum(count for bins in at.bins for count, _, _ in bins) == 600
     assert [len(moved) for moved in at.sigma] == [8, 8]
-    again = made.run._judge(0, after=1)
+    again = judge(made.run.method, stream, 0, TRAINING.eval_samples, made.run.device, (0, 1))
     assert again.nll == pytest.approx(0.286734014749527, rel=1e-4)
     assert len(made.learn(stream.tasks[2])) == 3
 

@@ -45,12 +45,6 @@ def class_roots(output: Tensor) -> Tensor:
     return weight * (logits[..., :-1] - moment[..., 1:] / rest.clamp_min(SMALLEST))
 
 
-def signed_sum(net: nn.Module, x: Tensor, roots: Roots, p: Pass) -> Tensor:
-    """Return the sum of the roots at the mean weights under random signs; ``p`` has the noise."""
-    values = roots(mean_forward(net, x))
-    return (values * _signs(values.detach(), p)).sum()
-
-
 def signed_gradients(
     net: nn.Module, weights: Sequence[Tensor], x: Tensor, roots: Roots, generator: torch.Generator | None = None
 ) -> tuple[Tensor | None, ...]:
@@ -61,12 +55,13 @@ def signed_gradients(
     if len(x) == 0:
         raise ValueError("no curvature can be seen in an empty batch")
     with torch.enable_grad(), at_rest(net):
-        total = signed_sum(net, x, roots, Pass("mean", generator=generator))
+        values = roots(mean_forward(net, x))
+        total = (values * _signs(values.detach(), Pass("mean", generator=generator))).sum()
     return torch.autograd.grad(total, weights, allow_unused=True)
 
 
 def _signs(like: Tensor, p: Pass) -> Tensor:
-    if like.dim() == 2 and fused.serves(like):  # from a seed, which each of several runs has
+    if like.dim() == 2 and fused.serves(like):
         noise = fused.local_noise(torch.zeros_like(like), torch.ones_like(like), *p.new_noise(like.device), 1)
         return noise.sign()
     return p.signs(tuple(like.shape), like)

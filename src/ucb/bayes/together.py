@@ -133,7 +133,7 @@ def _kl(
     if not penalty.is_valued:
         if measured is not None:
             for (_, g), sums in zip(tensors, parts, strict=True):
-                measured[g.mu], measured[g.rho] = sums[:, :1], sums[:, 1:]
+                measured[g.mu], measured[g.rho] = sums.unbind(1)
         return None
     known: float | Tensor = 0.0
     for name, g in tensors:

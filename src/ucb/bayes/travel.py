@@ -70,12 +70,6 @@ def remember(net: nn.Module, x: Tensor, p: Pass, way: Way, called: set[nn.Module
     _known[net] = known
 
 
-def travel_like(net: nn.Module, other: nn.Module) -> None:
-    """Let samples travel through ``net`` as they do through ``other``, which computes the same."""
-    if (known := _known.get(other)) is not None:
-        _known[net] = _Known(net, known.names, dict(known.ways))
-
-
 def forget(net: nn.Module) -> bool:
     """Forget what is known of a net, which may have changed; say whether anything was."""
     return bool(_known.pop(net, None))

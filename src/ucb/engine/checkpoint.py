@@ -20,6 +20,7 @@ from torch import Tensor
 
 from ucb.engine.state import State, flatten, unflatten
 from ucb.storage import ceilings, read_bytes, write_atomically
+from ucb.storage.old_names import under_present_names
 
 FORMAT = 2
 READ = ("1", "2")
@@ -136,6 +137,7 @@ def _digest(data: bytes) -> str:
 
 def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:
     """Refuse a state that another configuration made, and say what differs."""
+    saved, present = under_present_names(saved), under_present_names(present)
     different = [
         f"{name} was {saved.get(name)!r} and is {present.get(name)!r}"
         for name in sorted({*saved, *present})

@@ -1,4 +1,4 @@
-"""CUDA graphs of one run, or of one team, and the memory that they compute in."""
+"""CUDA graphs of one run, and the memory that they compute in."""
 
 from __future__ import annotations
 

@@ -77,11 +77,6 @@ class CapturedSteps(Steps):
             self.is_warm = True
 
     @property
-    def generators(self) -> list[torch.Generator]:
-        """What draws in a step."""
-        return [self.method.generator]
-
-    @property
     def is_time_to_look(self) -> bool:
         """Whether enough batches are unseen."""
         return self.batch - self.seen >= LOOK_EVERY
@@ -98,15 +93,12 @@ class CapturedSteps(Steps):
 
     def _capture(self, rows: int) -> None:
         try:
-            self.graphs[rows] = self._recorded(rows)
+            self.graphs[rows] = self.memory.record(lambda: self._step(rows), [self.method.generator])
         except RuntimeError as error:
             if self.warm[rows] == WARM_UP:
                 self.obstacle = f"it cannot be captured: {str(error).splitlines()[0]}"
             else:  # this size needs something that can be made before only
                 self.is_warm = False
-
-    def _recorded(self, rows: int) -> Recorded:
-        return self.memory.record(lambda: self._step(rows), self.generators)
 
 
 def steps_for(
@@ -122,14 +114,9 @@ def steps_for(
     return CapturedSteps(method, *ready, batch_size, memory), None
 
 
-def ready_inputs(
-    task: Task, offset: int, device: torch.device, examples: Examples | None = None
-) -> tuple[Tensor, Tensor] | str:
-    """Return a task's inputs and labels on the device, ready for the net, or why they cannot lie there.
-
-    They are those of its training examples, if no others are named.
-    """
-    examples = task.train if examples is None else examples
+def ready_inputs(task: Task, offset: int, device: torch.device) -> tuple[Tensor, Tensor] | str:
+    """Return a task's training inputs and labels on the device, ready for the net, or why they cannot lie there."""
+    examples = task.train
     if not examples.is_fixed:
         return "its examples are read when they are needed"
     size = bytes_when_ready(task, examples)

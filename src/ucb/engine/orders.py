@@ -23,6 +23,7 @@ from ucb.engine.run import Run
 from ucb.engine.settings import kinds_of
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.storage import HeldError, held, write_atomically
+from ucb.storage.old_names import under_present_names
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 
@@ -187,7 +188,7 @@ def job_in(folder: Path) -> Job:
     """Return the job whose run is in ``folder``."""
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")
-    values = read_object(folder / CONFIG)
+    values = under_present_names(read_object(folder / CONFIG))
     known = kinds_of(Job)
     differs = [f"{name} is unknown" for name in values if name not in known]
     differs += [f"{name} is missing" for name in ("benchmark", "method") if name not in values]

@@ -18,6 +18,7 @@ from ucb.bayes import checks
 from ucb.engine.evaluate import Judgement
 from ucb.engine.sigma import FIGURES, Movement
 from ucb.metrics import AccuracyMatrix
+from ucb.storage.old_names import under_present_names
 
 Figures = list[float]
 """What is known of one task, as numbers."""
@@ -34,8 +35,6 @@ class Progress:
     epoch: int = 0
     batch: int = 0
     steps: int = 0
-    steps_together: int = 0
-    """Those of them that other runs took too."""
     losses: list[float] = field(default_factory=list)
     """NLL of the present epoch's batches so far: their sum, and how many."""
     rate: float = math.nan
@@ -110,7 +109,7 @@ class Progress:
     @classmethod
     def of(cls, state: dict[str, Any]) -> Self:
         """Return what a checkpoint holds, as this version or an earlier one has saved it."""
-        held = dict(state)
+        held = under_present_names(state)
         if isinstance(held["rows"], dict):
             held |= {name: _listed(held[name]) for name in _TABLES}
             rows, sigma = held["rows"], held["sigma"]

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ucb.storage import read_json
+from ucb.storage.old_names import under_present_names
 
 OWN = Path("recipes")
 """The user's own, in the current folder."""
@@ -41,7 +42,7 @@ class OwnRecipe(NamedTuple):
 def recipe_for(benchmark: str, method: str) -> Recipe:
     """Return the package's recipe of a method on a benchmark, or an empty one."""
     path = files("ucb") / "recipes" / benchmark / f"{method}.json"
-    return Recipe(**json.loads(path.read_text())) if path.is_file() else Recipe()
+    return Recipe(**under_present_names(json.loads(path.read_text()))) if path.is_file() else Recipe()
 
 
 def own_recipe(benchmark: str, method: str, folder: Path = OWN) -> OwnRecipe | None:
@@ -50,7 +51,7 @@ def own_recipe(benchmark: str, method: str, folder: Path = OWN) -> OwnRecipe | N
     if not path.is_file():
         return None
     try:
-        recipe = Recipe(**read_json(path))
+        recipe = Recipe(**under_present_names(read_json(path)))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is no recipe: {error}; mend or remove it") from None
     if not (isinstance(recipe.training, dict) and isinstance(recipe.settings, dict)):

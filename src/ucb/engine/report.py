@@ -89,7 +89,6 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "task_seconds": run.at.task_seconds,
         "beside": company.beside,
         "steps": run.at.steps,
-        "steps_together": run.at.steps_together,
         "peak_memory_bytes": peak_memory(run.device) if company.has_own_peak else None,
     }
     return {key: _without_nan(value) for key, value in found.items()}

@@ -2,8 +2,7 @@
 
 A run's position is task, epoch and batch. Data orders follow from the seed and the position; noise, schedule, weights
 and figures are in the checkpoint: so a run that was killed at any moment goes on to the same result, to the last bit.
-Only where it takes its steps with others, in a team, sums are rounded as that team's size has it; and where other
-kernels draw the noise than before, it says so, and its result names both.
+Only where other kernels draw the noise than before, it says so, and its result names both.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
@@ -33,8 +31,6 @@ from ucb.engine.progress import Progress
 from ucb.engine.sigma import sigma_movement
 from ucb.engine.state import Copy, brought_to
 from ucb.engine.steps import Steps
-from ucb.engine.team import Team, holding_the_floor, leaving_the_floor
-from ucb.engine.team_steps import TeamSteps
 from ucb.engine.training import Training
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
@@ -75,11 +71,8 @@ class Run:
         self._clock = self._saved = time.monotonic()
         self._saved_at = 0
         self._said: set[str] = set()
-        self._put_off: list[Callable[[], None]] = []
         self.own_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.graphs = GraphMemory() if training.graphs else None
-        self.team: Team | None = None
-        """Those with whom it takes its steps."""
 
     def resume(self) -> bool:
         """Go to where the newest whole checkpoint is; say whether there was one."""
@@ -143,38 +136,19 @@ class Run:
 
     def learn_task(self, *, old_tasks: bool = True) -> list[Judgement]:
         """Learn the next task, or what is left of it; return how well it and, if asked for, the old tasks are known."""
-        self._learn_next_task(judging=True, old_tasks=old_tasks)
+        self._learn_next_task(old_tasks)
         return self.at.judged_last
 
-    def catch_up(self) -> None:
-        """Do what was put off until now: the method is still where it was at that moment."""
-        put_off, self._put_off = self._put_off, []
-        for work in put_off:
-            work()
-
-    @property
-    def has_put_off(self) -> bool:
-        """Whether something was put off."""
-        return bool(self._put_off)
-
-    def _while_steps_are_taken(self, work: Callable[[], None]) -> None:
-        """Look at the method as it is: in a team when the next steps are on their way, since these leave it alone."""
-        self._put_off.append(work)
-        if self.team is None:
-            self.catch_up()
-
-    def _learn_next_task(self, *, judging: bool = False, old_tasks: bool = True) -> None:
+    def _learn_next_task(self, old_tasks: bool = True) -> None:
         self._clock = time.monotonic()
         others = keep_kernels(self.at.kernels, self.device)
         if others is not None and isinstance(self.method, BayesianMethod):
             self.observer.noted(others)
         # On a GPU it has a stream of its own: what is no step does not wait for other runs' work.
-        with self._on_stream(), multiplying_in(self.training.precision, self.device), holding_the_floor(self.team):
+        with self._on_stream(), multiplying_in(self.training.precision, self.device):
             if not self.at.at_start:
                 self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
             self._learn_task(old_tasks)
-            if judging:
-                self.catch_up()
         if self.at.task == len(self.stream) and self.graphs is not None:
             self.graphs.give_up()
 
@@ -194,7 +168,7 @@ class Run:
         if self._is_new():
             self._begin(task)
         if not self.method.learns_at(at.task, len(self.stream)):
-            self._go_on(lambda: [Judgement.missing()])
+            self._go_on([Judgement.missing()])
             return
         if self.stream.scenario.boundaries:
             self.method.look(self._data_of(task))
@@ -223,9 +197,8 @@ class Run:
                 rate, steps = plateau.rate, None  # the old ones hold the task's inputs until they are gone
                 self.method.set_rate(rate)
                 steps = self._steps(task)
-            with leaving_the_floor(self.team):
-                self._learn_epoch(task, steps)
-            loss = self._held_out_loss(task, steps) if self.stream.scenario.boundaries else math.nan
+            self._learn_epoch(task, steps)
+            loss = self._held_out_loss(task) if self.stream.scenario.boundaries else math.nan
             if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
                 raise DivergedError("held-out loss", loss, at.where, self.method.settings.lr)
             self._tick()
@@ -234,7 +207,7 @@ class Run:
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
             is_best = plateau.judge(loss)
             if is_best and not plateau.is_over:
-                self._while_steps_are_taken(self._keep_as_best)
+                self._keep_as_best()
             at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
             self._begin_epoch()
             at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
@@ -250,7 +223,6 @@ class Run:
 
     def _end_at_best(self, is_there: bool) -> None:
         """Go back to the weights that held-out data liked best, unless they are the present ones."""
-        self.catch_up()
         if self.best is not None and not is_there:
             generator = self.method.generator.get_state()
             self.method.load_state_dict(self.best.state)
@@ -285,11 +257,6 @@ class Run:
         self.method.begin_task(TaskInfo(at.task, len(task.train), head, outputs, self._batches_of(task), boundaries))
 
     def _steps(self, task: Task) -> Steps:
-        if self.team is None:
-            return self._own_steps(task)
-        return TeamSteps(self.team, self, task, self._offset, lambda: self._own_steps(task))
-
-    def _own_steps(self, task: Task) -> Steps:
         size = self.training.batch_size
         steps, obstacle = steps_for(self.method, task, self._offset, size, self.device, self.graphs)
         self._say_eager(obstacle)
@@ -317,10 +284,8 @@ class Run:
         while at.batch < batches:
             steps.learn()
             at.batch, at.steps = at.batch + 1, at.steps + 1
-            at.steps_together += steps.is_shared
-            stopping = self.stopping and steps.is_at_rest  # asked once: a signal may come at any moment
-            may_save = steps.is_at_rest and (at.batch < batches or steps.is_shared)  # a team's piece may be an epoch
-            saving = stopping or (may_save and self._save_is_due())
+            stopping = self.stopping  # asked once: a signal may come at any moment
+            saving = stopping or (at.batch < batches and self._save_is_due())
             if saving or at.batch == batches or steps.is_time_to_look:
                 self._guard(steps.new_losses())
             self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)
@@ -348,9 +313,7 @@ class Run:
             if not math.isfinite(value) or value > 1e6:
                 raise DivergedError("loss", value, f"{at.where}, batch {batch}", self.method.settings.lr)
 
-    def _held_out_loss(self, task: Task, steps: Steps) -> float:
-        if steps.held_out_loss is not None:
-            return steps.held_out_loss
+    def _held_out_loss(self, task: Task) -> float:
         losses = [self.method.loss(x, y).double() * len(y) for x, y in self._data_of(task).validation()]
         return float(torch.stack(losses).sum()) / len(task.validation)  # one look: each holds up a GPU
 
@@ -363,11 +326,10 @@ class Run:
             at.before_end.append(self._judge(at.task).accuracy)
         if self.stream.scenario.boundaries:
             self.method.end_task(self._data_of(task))
-        done, first = at.task, 0 if old_tasks else at.task
-        unknown = [Judgement.missing()] * first
-        self._go_on(lambda: unknown + [self._judge(i, after=done) for i in range(first, done + 1)])
+        first = 0 if old_tasks else at.task
+        self._go_on([Judgement.missing()] * first + [self._judge(i) for i in range(first, at.task + 1)])
 
-    def _go_on(self, judge_all: Callable[[], list[Judgement]]) -> None:
+    def _go_on(self, row: list[Judgement]) -> None:
         """Turn to the next task, and keep what is known after this one."""
         at = self.at
         if isinstance(self.method, BayesianMethod):
@@ -376,9 +338,7 @@ class Run:
         at.epochs_used.append(at.epoch)
         at.phase, at.phase_epochs = 0, []
         at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
-        self._while_steps_are_taken(lambda: self._note(judge_all()))
-        if self.stopping or at.task == len(self.stream):
-            self.catch_up()
+        self._note(row)
         if self.stopping:
             raise InterruptedRunError(f"stopped after task {at.task}")
 
@@ -393,9 +353,9 @@ class Run:
         if not math.isnan(row[-1].accuracy):
             self.observer.task_ended(len(row) - 1, row)
 
-    def _judge(self, index: int, after: int | None = None) -> Judgement:
-        samples, tasks = self.training.eval_samples, self.at.task if after is None else after
-        return judge(self.method, self.stream, index, samples, self.device, (self.seed, tasks))
+    def _judge(self, index: int) -> Judgement:
+        samples = self.training.eval_samples
+        return judge(self.method, self.stream, index, samples, self.device, (self.seed, self.at.task))
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's."""

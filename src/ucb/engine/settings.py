@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ucb.bayes.checks import nearest
+from ucb.storage.old_names import under_present_names
 
 T = TypeVar("T")
 
@@ -25,7 +26,7 @@ def with_values(base: T, values: Mapping[str, Any]) -> T:
 def typed(values: Mapping[str, Any], kinds: Mapping[str, Any], unknown: str = "there is no setting") -> dict[str, Any]:
     """Return ``values`` in the types that their names have; ``unknown`` begins the sentence about a wrong name."""
     found = {}
-    for name, value in values.items():
+    for name, value in under_present_names(dict(values)).items():
         if name not in kinds:
             raise ValueError(f"{unknown} {name!r}: {nearest(name, kinds)}")
         found[name] = parse(name, value, kinds[name])

@@ -18,16 +18,6 @@ class Steps(ABC):
     obstacle: str | None = None
     """Why the steps cannot be captured, once that is known."""
 
-    is_shared: bool = False
-    """Whether a step is taken for other runs too."""
-    held_out_loss: float | None = None
-    """The loss of held-out examples after an epoch, if the steps have found it on the way."""
-
-    @property
-    def is_at_rest(self) -> bool:
-        """Whether the method is where the last step has left it, so that a run may be saved or stopped here."""
-        return True
-
     @property
     def is_time_to_look(self) -> bool:
         """Whether it is time to look at the losses: that holds up a GPU, so there it is done for many at a time."""

@@ -23,8 +23,6 @@ class Training:
     """On a GPU: capture the training step as a CUDA graph, where the method's step allows it."""
     precision: Precision = "tf32"
     """On a GPU: the precision of the factors of matrix products and convolutions."""
-    together: bool = True
-    """On a GPU: let runs of one kind that learn side by side take their steps together, where the method allows it."""
 
     def __post_init__(self) -> None:
         checks.count("batch_size", self.batch_size)

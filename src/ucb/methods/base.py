@@ -105,9 +105,6 @@ class Method(ABC):
     """Whether it must be told when a task ends and the next begins."""
     is_joint: ClassVar[bool] = False
     """Whether it learns all tasks so far together, which needs their data: a bound, not a way of continual learning."""
-    stacks: ClassVar[bool] = False
-    """Whether several runs can take its steps at once: a step moves each weight by its gradient and tensors of its own.
-    Every class says so for itself, since a subclass may step otherwise."""
     judged_before_end: ClassVar[bool] = False
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     net: HeadedNet
@@ -157,39 +154,6 @@ class Method(ABC):
     @abstractmethod
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of what is minimised to every parameter's; return the batch's mean NLL."""
-
-    @property
-    def can_stack(self) -> bool:
-        """Whether several runs can take steps at once, as it is set and where it is."""
-        return True
-
-    @property
-    def free_settings(self) -> frozenset[str]:
-        """Settings that a step does not read, or reads as its rate: runs that differ in these alone can be stacked."""
-        return frozenset({"lr"})
-
-    def stack_like(self, runs: Sequence[Method], example: Tensor) -> None:  # noqa: B027 (few methods need it)
-        """Get ready to take steps of several runs; ``example`` holds some inputs of the first."""
-
-    @property
-    def seeds_per_step(self) -> int:
-        """How many seeds a step draws, if it can be stacked."""
-        return 0
-
-    def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
-        """Do the same as ``add_gradients`` for several runs: every tensor has a leading axis of them, as has the NLL.
-
-        ``seeds`` [draws, runs] are what each run would have drawn.
-        """
-        raise NotImplementedError(f"{self.name} does not learn several runs at once")
-
-    def step_of_runs(self, rates: Tensor) -> None:
-        """Shorten each run's gradient if it is too long, and move its weights at its own rate."""
-        raise NotImplementedError(f"{self.name} takes no steps of several runs")
-
-    def losses_of_runs(self, x: Tensor, y: Tensor) -> Tensor:
-        """Do the same as ``loss`` for several runs."""
-        raise NotImplementedError(f"{self.name} does not judge several runs at once")
 
     @property
     def adjusts_gradients(self) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,9 +13,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes import ELBO, Estimator, ScaleMixture, checks, forward, gaussians, mean_forward, to_bayesian
-from ucb.bayes.kernels import fused
-from ucb.bayes.kernels.clipping import Measured, clip_factor, clip_factor_of_runs, shorten_runs
-from ucb.bayes.runs import add_elbo_gradients_of_runs, losses_of_runs, travel_of_runs
+from ucb.bayes.kernels.clipping import Measured, clip_factor
 from ucb.methods.base import Asked, Method, Settings, TaskInfo, chosen
 from ucb.nets import HeadedNet
 from ucb.nets.norms import TaskBatchNorm2d
@@ -127,51 +125,17 @@ class BayesianMethod(Method):
     def learning_heads(self) -> Iterable[int] | None:
         """Return the heads that learn in the task at hand: the others, which may be a thousand, have no gradient.
 
-        On a GPU steps are replayed and walk over nothing; there other threads may look at the net, which must be whole.
+        On a GPU steps are replayed and walk over nothing.
         """
         task, on_gpu = self.task, self.generator.device.type == "cuda"
         if task is None or on_gpu:
             return None
         return [index for index in range(len(self.net.heads)) if self.head_learns(index, task)]
 
-    @property
-    def is_local_in_kernels(self) -> bool:
-        """Whether noise is put on activations, in kernels on a GPU."""
-        return self.settings.estimator == "local" and fused.serves(*self.net.parameters())
-
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the ELBO."""
         self.measured = {}
         return self.objective.add_gradients(self.net, x, y, self.measured)
-
-    def stack_like(self, runs: Sequence[Method], example: Tensor) -> None:
-        """Let samples travel as they do in one run's net."""
-        travel_of_runs(self.net, runs[0].net, example, self.settings.samples)
-
-    @property
-    def seeds_per_step(self) -> int:
-        """One for the likelihood, and one for the prior, if there is a KL."""
-        return 1 if self.objective.kl_weight == 0 else 2
-
-    def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
-        """Add the gradient of every run's ELBO."""
-        self.measured = {}
-        return add_elbo_gradients_of_runs(self.objective, self.net, x, y, seeds, self.measured)
-
-    def step_of_runs(self, rates: Tensor) -> None:
-        """Let the optimiser move every run's weights; its groups hold the rates."""
-        moving = [p for p in self.net.parameters() if p.grad is not None]
-        if self.settings.clip > 0:
-            factor = clip_factor_of_runs(moving, self.settings.clip, len(rates), self.measured)
-            if self.optimizer.can_shorten():
-                self.optimizer.shortening = factor
-            else:
-                shorten_runs(moving, factor)
-        self.optimizer.step()
-
-    def losses_of_runs(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean NLL of every run under its mean weights."""
-        return losses_of_runs(self.net, lambda x, y: self.nll(mean_forward(self.net, x), y), x, y)
 
     def clip_gradients(self) -> None:
         """Leave it to the optimiser where that can shorten the gradient on its way."""

@@ -11,7 +11,6 @@ class BBBFeatureExtraction(BBBFineTuning):
     """Bayes by Backprop whose trunk, means and spreads, stays after the first task."""
 
     name = "bbb-fe"
-    stacks = True
     summary = "Bayesian feature extraction: the trunk stays after the first task"
     needs_boundaries = True
 

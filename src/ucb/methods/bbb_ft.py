@@ -28,19 +28,8 @@ class BBBFineTuning(BayesianMethod):
     summary = "Bayesian fine-tuning: nothing is done against forgetting"
     paper = "Blundell et al., ICML 2015 (Bayes by Backprop)"
     needs_boundaries = False
-    stacks = True
     settings_type: ClassVar[type[BBBSettings]] = BBBSettings
     settings: BBBSettings
-
-    @property
-    def can_stack(self) -> bool:
-        """Whether several runs can take steps at once, as it is set and where it is."""
-        return self.settings.momentum == 0 and self.is_local_in_kernels
-
-    @property
-    def free_settings(self) -> frozenset[str]:
-        """A rate of rho's own is kept as a share of mu's."""
-        return frozenset() if self.settings.rho_lr else super().free_settings
 
     def make_optimizer(self, groups: list[Group]) -> UCB:
         """Return gradient descent on means and spreads."""

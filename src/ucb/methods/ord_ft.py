@@ -13,4 +13,3 @@ class OrdinaryFineTuning(OrdinaryMethod):
     name = "ord-ft"
     summary = "ordinary fine-tuning: nothing is done against forgetting"
     needs_boundaries = False
-    stacks = True

@@ -5,8 +5,6 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.kernels.clipping import clip_factor_of_runs, for_each_run, shorten_runs
-from ucb.bayes.runs import losses_of_runs
 from ucb.methods.base import Asked, Method, Settings
 from ucb.nets import HeadedNet
 from ucb.nets.norms import is_of_one_task
@@ -31,26 +29,6 @@ class OrdinaryMethod(Method):
         nll = self.nll(self.net(x), y)
         self.objective(nll, x).backward()
         return nll.detach()
-
-    def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
-        """Add the gradient of every run's NLL."""
-        nlls = self.losses_of_runs(x, y)
-        nlls.backward(torch.ones_like(nlls))
-        return nlls.detach()
-
-    @torch.no_grad()
-    def step_of_runs(self, rates: Tensor) -> None:
-        """Move every run's weights against their gradient."""
-        moving = [p for p in self.net.parameters() if p.grad is not None]
-        if self.settings.clip > 0:
-            shorten_runs(moving, clip_factor_of_runs(moving, self.settings.clip, len(rates)))
-        for p in moving:
-            assert p.grad is not None
-            p.addcmul_(p.grad, for_each_run(rates, p), value=-1)
-
-    def losses_of_runs(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean NLL of every run."""
-        return losses_of_runs(self.net, lambda x, y: self.nll(self.net(x), y), x, y)
 
     def objective(self, nll: Tensor, x: Tensor) -> Tensor:
         """Return what is minimised: the batch's NLL, and what a method adds to it."""

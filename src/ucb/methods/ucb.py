@@ -50,21 +50,9 @@ class UCBMethod(BayesianMethod):
     paper = "Ebrahimi et al., ICLR 2020"
     memory = "a rate for every shared weight"
     needs_boundaries = False
-    stacks = True
     settings_type = UCBSettings
     settings: UCBSettings
     optimizer: UCB
-
-    @property
-    def can_stack(self) -> bool:
-        """Whether several runs can take steps at once, as it is set and where it is."""
-        return self.settings.momentum == 0 and not self.settings.continuous and self.is_local_in_kernels
-
-    @property
-    def free_settings(self) -> frozenset[str]:
-        """How sigma becomes a rate matters at a task's end only. A rate of rho's own is kept as a share of mu's."""
-        at_the_end = frozenset({"gain", "cap", "importance", "cumulative"})
-        return at_the_end if self.settings.rho_lr else at_the_end | {"lr"}
 
     def make_optimizer(self, groups: list[Group]) -> UCB:
         """Return UCB's optimiser."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -12,8 +12,7 @@ from torch import Tensor
 
 from ucb.bayes.curvature import class_roots
 from ucb.bayes.kernels.beside import beside, mark
-from ucb.bayes.runs import signed_gradients_of_runs
-from ucb.methods.base import Method, TaskData, TaskInfo, chosen, method
+from ucb.methods.base import TaskData, TaskInfo, chosen, method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.methods.per_example import own_logits
 from ucb.optim import UCBNG
@@ -60,22 +59,11 @@ class UCBNGMethod(BayesianMethod):
     paper = "this project's variant; Khan et al. 2018 (VOGN), Martens et al. 2012 (curvature from signed gradients)"
     memory = "curvature, precision and rate of every shared weight"
     needs_boundaries = False
-    stacks = True
     settings_type = UCBNGSettings
     settings: UCBNGSettings
     optimizer: UCBNG
     held_out: Tensor | None = None
-    """Inputs of the task at hand, of each run if there are several."""
-
-    @property
-    def can_stack(self) -> bool:
-        """Whether several runs can take steps at once, as it is set and where it is."""
-        return not self.settings.pull and self.is_local_in_kernels
-
-    @property
-    def free_settings(self) -> frozenset[str]:
-        """How sigma becomes a rate matters at a task's end only."""
-        return frozenset({"lr", "power", "uniform"})
+    """Inputs of the task at hand."""
 
     def make_optimizer(self, groups: list[Group]) -> UCBNG:
         """Return the natural-gradient optimiser."""
@@ -123,36 +111,9 @@ class UCBNGMethod(BayesianMethod):
         return nll
 
     def _next(self, rows: int, of: int) -> Tensor:
-        """Return the places of the next inputs to observe, of each run: a step goes on where the last one ended."""
+        """Return the places of the next inputs to observe: a step goes on where the last one ended."""
         steps: Tensor = self.optimizer.state[self.optimizer.learning_means()[0]]["seen"].long()
-        return (steps.unsqueeze(-1) * rows + torch.arange(rows, device=steps.device)) % of
-
-    def stack_like(self, runs: Sequence[Method], example: Tensor) -> None:
-        """Bring the held-out inputs of all runs together."""
-        super().stack_like(runs, example)
-        each = [run.held_out for run in runs if isinstance(run, UCBNGMethod) and run.held_out is not None]
-        self.held_out = torch.stack(each) if each else None
-
-    @property
-    def seeds_per_step(self) -> int:
-        """One more, for the curvature."""
-        return super().seeds_per_step + 1
-
-    def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
-        """Add the gradient of every run's likelihood, and observe its curvature."""
-        before, rows, means = mark(x), self._rows(x.shape[1]), self.optimizer.learning_means()
-        nlls = super().add_gradients_of_runs(x, y, seeds[:-1])
-
-        def look() -> tuple[Tensor | None, ...]:
-            seen = x[:, :rows]
-            if self.held_out is not None:
-                runs = torch.arange(len(x), device=x.device).unsqueeze(1)
-                seen = self.held_out[runs, self._next(rows, self.held_out.shape[1])]
-            return signed_gradients_of_runs(self.net, means, seen, self.objective.curvature_roots, seeds[-1])
-
-        found = beside(look, x, seeds, since=before, which=CURVATURE)
-        self.optimizer.add_observed(means, found(), rows)
-        return nlls
+        return (steps * rows + torch.arange(rows, device=steps.device)) % of
 
     def end_task(self, data: TaskData) -> None:
         """Let the curvature at the task's last means join what is known."""

@@ -25,7 +25,6 @@ class UniformLRMethod(UCBMethod):
     name = "uniform-lr"
     summary = "the control: UCB's mean rate for every weight of a layer"
     paper = "this project's control"
-    stacks = True
     settings_type = UniformSettings
     settings: UniformSettings
 

@@ -88,8 +88,7 @@ class UCB(PerWeightOptimizer):
         mu, rho = group["params"]
         directions = self._direction(mu, group["momentum"]), self._direction(rho, group["momentum"])
         scales = self.state[mu].get("scale"), self.state[rho].get("scale")
-        lr, rho_rate = group["lr"], group["rho_rate"]
-        rates = lr, lr if rho_rate == 1 else lr * rho_rate
+        rates = group["lr"], group["lr"] * group["rho_rate"]
         fused.descend(mu, rho, *directions, *scales, self.kept(mu), *rates, self.shortening)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ucb.report.fields import is_figure, what_is_wrong
 from ucb.storage import read_json
+from ucb.storage.old_names import under_present_names
 
 RESULT, CONFIG = "result.json", "config.json"
 NEEDED = {"benchmark": str, "method": str, "seed": int, "tasks": list, "accuracy_matrix": list, "config": dict}
@@ -96,6 +97,7 @@ def _checked(path: Path, value: Any) -> Found:
             raise ValueError(f"{path} is no result of a run: {name} is missing, or no {kind.__name__}")
     if not _is_triangle(value["accuracy_matrix"], len(value["tasks"])):
         raise ValueError(f"{path} is no result of a run: accuracy_matrix has no row for each of its tasks")
+    value["config"] = under_present_names(value["config"])
     if wrong := what_is_wrong(value):
         raise ValueError(f"{path} cannot be drawn: {wrong}")
     return Found(path, value)

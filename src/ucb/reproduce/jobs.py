@@ -11,6 +11,7 @@ from ucb.engine.ordering import with_recipe
 from ucb.engine.recipes import Recipe, recipe_for
 from ucb.reproduce.definitions import Row
 from ucb.reproduce.width import units_for
+from ucb.storage.old_names import under_present_names
 
 ROOM = "tables"
 """Results are in results/tables, runs under way in runs/tables."""
@@ -62,7 +63,7 @@ def run_folder(runs: Path, table: str, row: str, seed: int) -> Path:
 
 def completed(config: dict[str, Any]) -> dict[str, Any]:
     """Return an earlier run's configuration with every choice that it may not name: it had its default then."""
-    return dataclasses.asdict(Job("", "")) | config
+    return {**dataclasses.asdict(Job("", "")), **under_present_names(config)}
 
 
 def differences(old: dict[str, Any], job: Job) -> list[str]:

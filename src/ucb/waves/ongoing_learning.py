@@ -194,8 +194,8 @@ class WaveRun(Run):
             self._tick()
             self.keeper.save({"run": self.state_dict()})
 
-    def _judge(self, index: int, after: int | None = None) -> Judgement:
-        return super()._judge(index, after) if index == len(self.stream) - 1 else Judgement.missing()
+    def _judge(self, index: int) -> Judgement:
+        return super()._judge(index) if index == len(self.stream) - 1 else Judgement.missing()
 
 
 class Moves(Observer):

@@ -34,7 +34,7 @@ def beside(
     else:
         side.wait_event(since)
     for tensor in inputs:
-        _plain(tensor).record_stream(side)  # its memory may not be used for something else before both are done with it
+        tensor.record_stream(side)  # its memory may not be used for something else before both are done with it
     with torch.cuda.stream(side):
         result = work()
 
@@ -42,16 +42,10 @@ def beside(
         main.wait_stream(side)
         for tensor in (result,) if isinstance(result, Tensor) else result:
             if tensor is not None:
-                _plain(tensor).record_stream(main)
+                tensor.record_stream(main)
         return result
 
     return wait
-
-
-def _plain(tensor: Tensor) -> Tensor:
-    """Return the tensor of all runs that stands behind one run's under ``torch.vmap``."""
-    functorch = torch._C._functorch
-    return functorch.get_unwrapped(tensor) if functorch.is_batchedtensor(tensor) else tensor
 
 
 @cache

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.bayes.kernels.launch import BLOCK, WARPS, module_of, serves, start
-from ucb.bayes.kernels.noise import of_runs
 
 MOST_CLASSES = 1024
 """A row must fit into one program."""
@@ -18,18 +17,16 @@ MOST_CLASSES = 1024
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
-        """Return the mean NLL of the last axis but one; the gradient is a by-product, and waits for backward."""
-        logits = logits.contiguous()
-        *leading, each, classes = logits.shape
-        rows = target.numel()
-        losses, grad = logits.new_empty(*leading, each), torch.empty_like(logits)
+        """Return the mean NLL; the gradient is a by-product, and waits for backward."""
+        rows, classes = logits.shape
+        losses, grad = logits.new_empty(rows), torch.empty_like(logits)
         width = 1 << (classes - 1).bit_length()
         block = max(1, BLOCK // width)
         grid, sizes = (-(-rows // block),), {"width": width, "block": block, "num_warps": WARPS}
         source = module_of("step_source")
         tensors = (logits, target.contiguous(), losses, grad)
-        start(source, "cross_entropy_kernel", grid, *tensors, rows, each, classes, **sizes)
-        return losses.sum(-1), grad
+        start(source, "cross_entropy_kernel", grid, *tensors, rows, classes, **sizes)
+        return losses.sum(), grad
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -41,12 +38,7 @@ class _CrossEntropy(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
         """Scale what forward has found."""
-        return ctx.saved_tensors[0] * grad[..., None, None], None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        """Return the mean NLL of each run."""
-        return cast(Any, _CrossEntropy).apply(*of_runs(info.batch_size, inputs, in_dims)), (0, 0)
+        return ctx.saved_tensors[0] * grad, None
 
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:

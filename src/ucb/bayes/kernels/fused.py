@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from ucb.bayes.kernels.launch import available, blocks, launch, mask_of, serves, share_of, size_of, status
-from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, of_runs, sample
+from ucb.bayes.kernels.launch import available, blocks, launch, mask_of, serves, size_of, status
+from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, sample
 from ucb.bayes.kernels.seeds import new_seed
 
 __all__ = [
@@ -37,9 +37,6 @@ __all__ = [
 
 Mixture = tuple[float, float, float]
 """k, b and c of f(w) = k w^2 + softplus(b + c w^2), c <= 0: the log of a scale mixture, but for a constant."""
-
-Rate = float | Tensor
-"""A learning rate, or one for each run: these the first axis of every tensor then counts."""
 
 
 def gradients(
@@ -66,30 +63,26 @@ def gradients(
     nobody has drawn: its noise is that of ``quartered`` in the kernels. Return sums over each block, [blocks, 2]: of
     f(w) and of log sigma or, unless these are ``valued``, of the squared gradients by mu and by rho.
     """
-    runs = seed.numel()
-    n, stride = share_of(size_of(mu, rho, out_mu, out_rho, grad_square), runs)
-    samples = 0 if grad_w is None else _samples_in(grad_w, mu, runs)
+    n = size_of(mu, rho, out_mu, out_rho, grad_square)
+    samples = 0 if grad_w is None else _samples_in(grad_w, mu)
     if mixture is None:
         prior_samples, mixture = 0, (0.0, 0.0, 0.0)
     most = max(samples, prior_samples)
     check_noise(n, most, seed, mu)
-    parts = torch.empty((runs * blocks(n), 2), dtype=mu.dtype, device=mu.device)
+    parts = torch.empty((blocks(n), 2), dtype=mu.dtype, device=mu.device)
     numbers = [float(x) for x in (*mixture, factor, entropy)]
     tensors = (mu, rho, mask_of(keep, mu), seed, salt, grad_w, grad_square, out_mu, out_rho, parts)
     counts = {"samples": samples, "prior_samples": prior_samples, "most": most}
     flags = {"add_mu": add[0], "add_rho": add[1], "valued": valued}
-    launch("gradients_kernel", n, *tensors, n, stride, *numbers, runs=runs, **counts, **flags)
+    launch("gradients_kernel", n, *tensors, n, *numbers, **counts, **flags)
     return parts
 
 
-def _samples_in(grad_w: Tensor, mu: Tensor, runs: int) -> int:
-    axis = 0 if runs == 1 else 1
-    samples = grad_w.shape[axis]
-    wanted = (samples, *mu.shape) if runs == 1 else (runs, samples, *mu.shape[1:])
-    fits = grad_w.shape == wanted and grad_w.dtype == mu.dtype and grad_w.device == mu.device
+def _samples_in(grad_w: Tensor, mu: Tensor) -> int:
+    fits = grad_w.shape[1:] == mu.shape and grad_w.dtype == mu.dtype and grad_w.device == mu.device
     if not fits or not grad_w.is_contiguous():
         raise ValueError(f"grad_w must be contiguous {mu.dtype} of [samples, *{tuple(mu.shape)}] on {mu.device}")
-    return samples
+    return len(grad_w)
 
 
 def descend(
@@ -100,24 +93,18 @@ def descend(
     scale_mu: Tensor | None,
     scale_rho: Tensor | None,
     keep: Tensor | None,
-    lr: Rate,
-    rho_lr: Rate,
+    lr: float,
+    rho_lr: float,
     factor: Tensor | None = None,
 ) -> None:
     """Step in place: mu by -lr * scale_mu * grad_mu, rho by -rho_lr * scale_rho * grad_rho. A pruned weight stays.
 
-    ``factor``, one number or one for each run, shortens the gradients first.
+    ``factor``, one number on the device, shortens the gradients first.
     """
     tensors = (mu, rho, grad_mu, grad_rho, scale_mu, scale_rho)
-    runs = _runs_of(lr)
-    n, stride = share_of(size_of(*tensors), runs)
-    rates = (lr, rho_lr) if runs > 1 else (float(lr), float(rho_lr))
-    launch("descend_kernel", n, *tensors, mask_of(keep, mu), factor, n, stride, *rates, runs=runs, many=runs > 1)
+    n = size_of(*tensors)
+    launch("descend_kernel", n, *tensors, mask_of(keep, mu), factor, n, float(lr), float(rho_lr))
     _mark_as_written(mu, rho)
-
-
-def _runs_of(lr: Rate) -> int:
-    return lr.numel() if isinstance(lr, Tensor) else 1
 
 
 def natural(
@@ -130,7 +117,7 @@ def natural(
     seen: Tensor,
     scale: Tensor | None,
     keep: Tensor | None,
-    lr: Rate,
+    lr: float,
     temperature: float,
     size: int,
     beta: float,
@@ -139,15 +126,14 @@ def natural(
     """Take one step of :class:`ucb.optim.UCBNG` in place, on mu, rho and the curvature.
 
     ``signed`` is what :func:`ucb.bayes.curvature.signed_gradients` found in so many rows, ``seen`` the number of steps
-    with this one, of each run. A pruned weight's mu and rho stay; its curvature is stepped with the others'.
+    with this one. A pruned weight's mu and rho stay; its curvature is stepped with the others'.
     """
     tensors = (mu, rho, grad_mu, signed, curvature, precision, scale)
-    runs = _runs_of(lr)
-    n, stride = share_of(size_of(*tensors), runs)
-    if seen.numel() != runs or seen.dtype != mu.dtype or not seen.is_contiguous():
-        raise ValueError(f"seen must be one {mu.dtype} for each of {runs} runs, not {tuple(seen.shape)} {seen.dtype}")
-    numbers = (lr if runs > 1 else float(lr), temperature / size, float(beta), math.log1p(-beta), 1 / rows)
-    launch("natural_kernel", n, *tensors, seen, mask_of(keep, mu), n, stride, *numbers, runs=runs, many=runs > 1)
+    n = size_of(*tensors)
+    if seen.numel() != 1 or seen.dtype != mu.dtype:
+        raise ValueError(f"seen must be one {mu.dtype}, not {tuple(seen.shape)} {seen.dtype}")
+    numbers = (float(lr), temperature / size, float(beta), math.log1p(-beta), 1 / rows)
+    launch("natural_kernel", n, *tensors, seen, mask_of(keep, mu), n, *numbers)
     _mark_as_written(mu, rho, curvature)
 
 
@@ -195,11 +181,6 @@ class SigmaSquared(torch.autograd.Function):
             return _squared(rho, keep, grad), None, None
         ctx.later.put(grad)
         return None, None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """Square the sigma of all runs at once."""
-        return cast(Any, SigmaSquared).apply(*of_runs(info.batch_size, inputs, in_dims)), 0
 
 
 def _squared(rho: Tensor, keep: Tensor | None, grad: Tensor | None) -> Tensor:

@@ -66,10 +66,10 @@ def _source() -> Any:
     return module_of("triton_source")
 
 
-def launch(kernel: str, n: int, *args: Tensor | float | None, runs: int = 1, **constants: int | bool) -> None:
-    """Start ``kernel`` for n elements of each run on the device of the first argument."""
+def launch(kernel: str, n: int, *args: Tensor | float | None, **constants: int | bool) -> None:
+    """Start ``kernel`` for n elements on the device of the first argument."""
     if n > 0:
-        start(_source(), kernel, (blocks(n), runs), *args, **constants, block=BLOCK, num_warps=WARPS)
+        start(_source(), kernel, (blocks(n),), *args, **constants, block=BLOCK, num_warps=WARPS)
 
 
 def start(
@@ -85,12 +85,6 @@ def start(
 def blocks(n: int) -> int:
     """Return the number of programs for n elements."""
     return -(-n // BLOCK)
-
-
-def share_of(total: int, runs: int) -> tuple[int, int]:
-    """Return how many of so many elements belong to each run, and how far it is from one run to the next."""
-    n = total // runs
-    return n, n if runs > 1 else 0
 
 
 def size_of(*tensors: Tensor | None) -> int:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.kernels.launch import BLOCK, WARPS, blocks, mask_of, module_of, serves, size_of, start
-from ucb.bayes.kernels.noise import check_noise, of_runs
+from ucb.bayes.kernels.noise import check_noise
 from ucb.bayes.posterior import Gaussian
 
 MOST_OUTPUTS = 64
@@ -53,7 +53,7 @@ def narrow_linear(x: Tensor, weight: Gaussian, bias: Gaussian | None, seed: Tens
     """Return one draw of the output of every row: x [rows, inputs] to [rows, outputs].
 
     The output's noise is that of sample 0 of its elements under ``seed`` and ``salt``. Where the output's variance is 0
-    there is neither noise nor a gradient by it. Under ``torch.vmap`` all runs are done at once.
+    there is neither noise nor a gradient by it.
     """
     apply: Any = NarrowLinear.apply
     more = (None, None, None) if bias is None else (bias.mu, bias.rho, bias.keep)
@@ -77,18 +77,15 @@ class NarrowLinear(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """Draw the outputs, and their derivatives by the variance."""
         _check(x, mu, rho, bias_mu, bias_rho)
-        (*leading, rows, inputs), outputs = x.shape, mu.shape[-2]
+        (rows, inputs), outputs = x.shape, len(mu)
         check_noise(rows * outputs, 1, seed, x)
-        out, slope = x.new_empty(*leading, rows, outputs), x.new_empty(*leading, rows, outputs)
+        out, slope = x.new_empty(rows, outputs), x.new_empty(rows, outputs)
         masks = mask_of(keep, mu), None if bias_mu is None else mask_of(bias_keep, bias_mu)
         tensors = (x, mu, rho, masks[0], bias_mu, bias_rho, masks[1], seed, salt, out, slope)
         tile = _tile(outputs)
         warps = tile["block"] // SIDE
         sizes = {**tile, "block_rows": ROWS, "pieces": warps}
-        runs = _runs(x)
-        _start(
-            "forward_kernel", (-(-rows // ROWS), runs), warps, *tensors, rows, inputs, outputs, int(runs > 1), **sizes
-        )
+        _start("forward_kernel", (-(-rows // ROWS),), warps, *tensors, rows, inputs, outputs, **sizes)
         return out, slope
 
     @staticmethod
@@ -98,7 +95,7 @@ class NarrowLinear(torch.autograd.Function):
         ctx.mark_non_differentiable(output[1])
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, mu, rho, keep, bias_rho, bias_keep, output[1])
-        ctx.tile = _tile(mu.shape[-2])
+        ctx.tile = _tile(len(mu))
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
@@ -114,24 +111,15 @@ class NarrowLinear(torch.autograd.Function):
         by_mu, by_rho, bias_by_mu, bias_by_rho = found
         return by_x, by_mu, by_rho, None, bias_by_mu, bias_by_rho, None, None, None
 
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[tuple[Tensor, Tensor], tuple[int, int]]:
-        """Draw the outputs of all runs at once."""
-        return cast(Any, NarrowLinear).apply(*of_runs(info.batch_size, inputs, in_dims)), (0, 0)
-
-
-def _runs(x: Tensor) -> int:
-    return 1 if x.dim() == 2 else len(x)
-
 
 def _by_input(
     grad: Tensor, slope: Tensor, x: Tensor, mu: Tensor, rho: Tensor, mask: Tensor | None, tile: dict[str, Any]
 ) -> Tensor:
     by_x = torch.empty_like(x)
-    (rows, inputs), outputs, runs = x.shape[-2:], mu.shape[-2], _runs(x)
-    grid = (-(-inputs // tile["block"]), -(-rows // INPUT_ROWS), runs)
+    (rows, inputs), outputs = x.shape, len(mu)
+    grid = (-(-inputs // tile["block"]), -(-rows // INPUT_ROWS))
     tensors = (grad, slope, x, mu, rho, mask, by_x)
-    _start("input_kernel", grid, WARPS, *tensors, rows, inputs, outputs, int(runs > 1), **tile, block_rows=INPUT_ROWS)
+    _start("input_kernel", grid, WARPS, *tensors, rows, inputs, outputs, **tile, block_rows=INPUT_ROWS)
     return by_x
 
 
@@ -146,23 +134,22 @@ def _by_weights(
     tile: dict[str, Any],
 ) -> tuple[Tensor | None, ...]:
     """Return the gradients by mu and rho, and by those of the bias: each chunk of rows' share, then their sum."""
-    (rows, inputs), outputs, runs = x.shape[-2:], rho.shape[-2], _runs(x)
+    (rows, inputs), outputs = x.shape, len(rho)
     chunk = -(-rows // (CHUNKS * ROWS)) * ROWS
     chunks = -(-rows // chunk)
-    parts = x.new_empty(runs, chunks, 2, outputs, inputs)
+    parts = x.new_empty(chunks, 2, outputs, inputs)
     by_mu, by_rho = torch.empty_like(rho), torch.empty_like(rho)
     bias_parts = bias_by_mu = bias_by_rho = bias_mask = None
     if bias_rho is not None:
-        bias_parts = x.new_empty(runs, chunks, 2, outputs)
+        bias_parts = x.new_empty(chunks, 2, outputs)
         bias_by_mu, bias_by_rho = torch.empty_like(bias_rho), torch.empty_like(bias_rho)
         bias_mask = mask_of(bias_keep, bias_rho)
-    shares = (grad, slope, x, parts, bias_parts, rows, inputs, outputs, int(runs > 1), chunk)
-    _start("weights_kernel", (-(-inputs // tile["block"]), chunks, runs), WARPS, *shares, **tile, block_rows=ROWS)
+    shares = (grad, slope, x, parts, bias_parts, rows, inputs, outputs, chunk)
+    _start("weights_kernel", (-(-inputs // tile["block"]), chunks), WARPS, *shares, **tile, block_rows=ROWS)
     weight_sums = (parts, rho, mask, by_mu, by_rho)
     bias_sums = (bias_parts, bias_rho, bias_mask, bias_by_mu, bias_by_rho)
     n = outputs * inputs
-    sizes = (n, outputs, int(runs > 1))
-    _start("finish_kernel", (blocks(n), runs), WARPS, *weight_sums, *bias_sums, *sizes, chunks=chunks, block=BLOCK)
+    _start("finish_kernel", (blocks(n),), WARPS, *weight_sums, *bias_sums, n, outputs, chunks=chunks, block=BLOCK)
     return by_mu, by_rho, bias_by_mu, bias_by_rho
 
 
@@ -170,15 +157,14 @@ def _check(x: Tensor, mu: Tensor, rho: Tensor, bias_mu: Tensor | None, bias_rho:
     """Refuse what the kernels would read wrongly."""
     size_of(x)
     size_of(mu, rho)
-    leading, outputs = mu.shape[:-2], mu.shape[-2]
-    fits = x.dim() == mu.dim() <= 3 and x.shape[:-2] == leading and x.shape[-1] == mu.shape[-1]
+    fits = x.dim() == mu.dim() == 2 and x.shape[1] == mu.shape[1]
     if not fits or x.device != mu.device:
         raise ValueError(f"an input {tuple(x.shape)} on {x.device} does not fit {tuple(mu.shape)} on {mu.device}")
-    if x.numel() == 0 or not 0 < outputs <= MOST_OUTPUTS:
-        raise ValueError(f"{x.shape[-2]} rows of {outputs} outputs: one to {MOST_OUTPUTS} outputs and a row are needed")
+    if x.numel() == 0 or not 0 < len(mu) <= MOST_OUTPUTS:
+        raise ValueError(f"{len(x)} rows of {len(mu)} outputs: one to {MOST_OUTPUTS} outputs and a row are needed")
     if bias_mu is not None:
         size_of(bias_mu, bias_rho)
-        if bias_mu.shape != mu.shape[:-1] or bias_mu.device != mu.device:
+        if bias_mu.shape != mu.shape[:1] or bias_mu.device != mu.device:
             raise ValueError(f"a bias {tuple(bias_mu.shape)} on {bias_mu.device} does not fit {tuple(mu.shape)}")
 
 

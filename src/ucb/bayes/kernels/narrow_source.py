@@ -4,9 +4,6 @@
 Few outputs fit into one tile, so that a program needs no second one; ``width`` is their number, filled up to what a
 matrix product of the hardware takes. What stands in the filled places is finite and meets a 0, or is not stored.
 ``narrow`` says what each kernel is for.
-
-Tensors may have a leading axis of runs: the last number of a program says whose part it works on. ``apart`` is 1 then,
-and 0 where there is one run only: a kernel is compiled for either, and knows where loads of four numbers may begin.
 """
 
 import triton
@@ -44,7 +41,6 @@ def forward_kernel(
     rows,
     inputs,
     outputs,
-    apart,
     precision: tl.constexpr,
     width: tl.constexpr,
     block_rows: tl.constexpr,
@@ -52,20 +48,6 @@ def forward_kernel(
     pieces: tl.constexpr,
 ):
     """Write a block of rows of mean + sqrt(variance) * eps, and their derivatives by the variance."""
-    run = tl.program_id(1)
-    base = run.to(tl.int64) * apart
-    x += base * rows * inputs
-    mu += base * outputs * inputs
-    rho += base * outputs * inputs
-    if keep is not None:
-        keep += base * outputs * inputs
-    if bias_mu is not None:
-        bias_mu += base * outputs
-        bias_rho += base * outputs
-    if bias_keep is not None:
-        bias_keep += base * outputs
-    out += base * rows * outputs
-    slope += base * rows * outputs
     row = tl.program_id(0) * block_rows + tl.arange(0, block_rows)
     output = tl.arange(0, width)
     is_row = row < rows
@@ -93,7 +75,7 @@ def forward_kernel(
         variance += squares[None, :]
     at = row[:, None] * outputs + output[None, :]
     inside = is_row[:, None] & is_output[None, :]
-    eps, _, _, _ = four_normals(tl.load(seed + run) + salt, at)
+    eps, _, _, _ = four_normals(tl.load(seed) + salt, at)
     spread = tl.sqrt(variance)
     some = spread > 0
     tl.store(out + at, mean + spread * eps, mask=inside)
@@ -112,22 +94,12 @@ def input_kernel(
     rows,
     inputs,
     outputs,
-    apart,
     precision: tl.constexpr,
     width: tl.constexpr,
     block_rows: tl.constexpr,
     block: tl.constexpr,
 ):
     """Write a tile of the gradient by the input."""
-    base = tl.program_id(2).to(tl.int64) * apart
-    grad += base * rows * outputs
-    slope += base * rows * outputs
-    x += base * rows * inputs
-    mu += base * outputs * inputs
-    rho += base * outputs * inputs
-    if keep is not None:
-        keep += base * outputs * inputs
-    by_x += base * rows * inputs
     column = tl.program_id(0) * block + tl.arange(0, block)
     row = tl.program_id(1) * block_rows + tl.arange(0, block_rows)
     output = tl.arange(0, width)
@@ -156,7 +128,6 @@ def weights_kernel(
     rows,
     inputs,
     outputs,
-    apart,
     chunk,
     precision: tl.constexpr,
     width: tl.constexpr,
@@ -164,13 +135,6 @@ def weights_kernel(
     block: tl.constexpr,
 ):
     """Write one chunk of rows' share of the gradients by the weights' means and variances, and by the biases'."""
-    base = tl.program_id(2).to(tl.int64) * apart
-    grad += base * rows * outputs
-    slope += base * rows * outputs
-    x += base * rows * inputs
-    parts += base * 2 * tl.num_programs(1) * outputs * inputs
-    if bias_parts is not None:
-        bias_parts += base * 2 * tl.num_programs(1) * outputs
     column = tl.program_id(0) * block + tl.arange(0, block)
     output = tl.arange(0, width)
     is_column = (column < inputs)[None, :]
@@ -204,15 +168,9 @@ def weights_kernel(
 
 
 @triton.jit
-def finish(parts, rho, keep, by_mu, by_rho, first, at, n, chunks: tl.constexpr):
-    """Sum the chunks' shares and go on from the variance to rho; 0 where pruned. A run's weights begin at ``first``."""
+def finish(parts, rho, keep, by_mu, by_rho, at, n, chunks: tl.constexpr):
+    """Sum the chunks' shares and go on from the variance to rho; 0 where pruned."""
     inside = at < n
-    parts += 2 * chunks * first
-    rho += first
-    if keep is not None:
-        keep += first
-    by_mu += first
-    by_rho += first
     by_mean = tl.load(parts + at, mask=inside, other=0.0)
     by_variance = tl.load(parts + n + at, mask=inside, other=0.0)
     for i in tl.static_range(1, chunks):  # unrolled: the loads do not wait for each other
@@ -242,13 +200,11 @@ def finish_kernel(
     bias_by_rho,
     n,
     outputs,
-    apart,
     chunks: tl.constexpr,
     block: tl.constexpr,
 ):
     """Write the gradients by mu and rho of n weights, and of the biases."""
     at = tl.program_id(0) * block + tl.arange(0, block)
-    base = tl.program_id(1).to(tl.int64) * apart
-    finish(parts, rho, keep, by_mu, by_rho, base * n, at, n, chunks)
+    finish(parts, rho, keep, by_mu, by_rho, at, n, chunks)
     if bias_rho is not None:  # all of them are in the first block
-        finish(bias_parts, bias_rho, bias_keep, bias_by_mu, bias_by_rho, base * outputs, at, outputs, chunks)
+        finish(bias_parts, bias_rho, bias_keep, bias_by_mu, bias_by_rho, at, outputs, chunks)

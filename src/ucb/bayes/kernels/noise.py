@@ -4,42 +4,34 @@ One counter of the Philox generator gives four normals. Element i of a tensor of
 s = 4 g + j, normal j of counter g * n + i under the key seed + salt. The seed is a number on the device: a recorded
 CUDA graph that changes it draws new noise at every replay. Salts tell the tensors of a step apart; since they are added
 to the seed, the seeds of two steps must lie further apart than the salts do, or be random.
-
-Several seeds are those of several runs, which the first axis of every tensor then counts: each has the noise of its own
-seed, as if it were alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import MOST, launch, mask_of, share_of, size_of
+from ucb.bayes.kernels.launch import MOST, launch, mask_of, size_of
 
 
 def check_noise(n: int, samples: int, seed: Tensor, like: Tensor) -> None:
-    """Refuse seeds that a kernel cannot read, and more noise of n elements than there are counters."""
-    fits = seed.numel() == 1 or (seed.dim() == 1 and len(seed) == len(like) > 0 and seed.is_contiguous())
-    if seed.dtype != torch.int64 or not fits or seed.device != like.device:
+    """Refuse a seed that a kernel cannot read, and more noise of n elements than there are counters."""
+    if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != like.device:
         raise ValueError(
-            f"the seed must be one int64 on {like.device}, or one for each run, not {seed.numel()} {seed.dtype} on "
-            f"{seed.device}"
+            f"the seed must be one int64 on {like.device}, not {seed.numel()} {seed.dtype} on {seed.device}"
         )
     if -(-samples // 4) * n > MOST:
         raise ValueError(f"{samples} samples of {n} elements need more than {MOST} counters")
 
 
 def sample(mu: Tensor, rho: Tensor, keep: Tensor | None, seed: Tensor, salt: int, samples: int) -> Tensor:
-    """Return w = mu + softplus(rho) * eps as [samples, ...], after the axis of runs; a pruned weight is 0."""
-    runs = seed.numel()
-    n, stride = share_of(size_of(mu, rho), runs)
+    """Return w = mu + softplus(rho) * eps as [samples, ...]; a pruned weight is 0."""
+    n = size_of(mu, rho)
     check_noise(n, samples, seed, mu)
-    shape = (samples, *mu.shape) if runs == 1 else (runs, samples, *mu.shape[1:])
-    w = torch.empty(shape, dtype=mu.dtype, device=mu.device)
-    launch("sample_kernel", n, mu, rho, mask_of(keep, mu), seed, salt, w, n, stride, runs=runs, samples=samples)
+    w = torch.empty((samples, *mu.shape), dtype=mu.dtype, device=mu.device)
+    launch("sample_kernel", n, mu, rho, mask_of(keep, mu), seed, salt, w, n, samples=samples)
     return w
 
 
@@ -49,13 +41,11 @@ class LocalNoise(torch.autograd.Function):
     @staticmethod
     def forward(mean: Tensor, variance: Tensor, seed: Tensor, salt: int, samples: int) -> Tensor:
         """Draw the rows."""
-        runs = seed.numel()
-        n, stride = share_of(size_of(mean, variance), runs)
+        n = size_of(mean, variance)
         check_noise(n, samples, seed, mean)
-        *leading, rows, features = mean.shape
-        out = torch.empty((*leading, rows * samples, features), dtype=mean.dtype, device=mean.device)
-        sizes = (n, stride, features)
-        launch("local_kernel", n, mean, variance, seed, salt, out, *sizes, runs=runs, samples=samples)
+        rows, features = mean.shape
+        out = torch.empty((rows * samples, features), dtype=mean.dtype, device=mean.device)
+        launch("local_kernel", n, mean, variance, seed, salt, out, n, features, samples=samples)
         return out
 
     @staticmethod
@@ -71,24 +61,10 @@ class LocalNoise(torch.autograd.Function):
         grad = grad.contiguous()
         size_of(grad)
         by_mean, by_variance = torch.empty_like(variance), torch.empty_like(variance)
-        runs = seed.numel()
-        n, stride = share_of(variance.numel(), runs)
-        outputs = (by_mean, by_variance, n, stride, variance.shape[-1])
-        launch("local_backward_kernel", n, variance, seed, ctx.salt, grad, *outputs, runs=runs, samples=ctx.samples)
+        n = variance.numel()
+        outputs = (by_mean, by_variance, n, variance.shape[-1])
+        launch("local_backward_kernel", n, variance, seed, ctx.salt, grad, *outputs, samples=ctx.samples)
         return by_mean, by_variance, None, None, None
-
-    @staticmethod
-    def vmap(info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Tensor, int]:
-        """Draw the rows of all runs at once."""
-        return cast(Any, LocalNoise).apply(*of_runs(info.batch_size, inputs, in_dims)), 0
-
-
-def of_runs(runs: int, inputs: Sequence[Any], axes: Sequence[int | None]) -> list[Any]:
-    """Return what ``torch.vmap`` gives to a kernel with the axis of runs in front of every tensor."""
-    return [
-        x if not isinstance(x, Tensor) else x.expand(runs, *x.shape) if axis is None else x.movedim(axis, 0)
-        for x, axis in zip(inputs, axes, strict=True)
-    ]
 
 
 def local_noise(mean: Tensor, variance: Tensor, seed: Tensor, salt: int, samples: int) -> Tensor:

@@ -6,8 +6,8 @@ import triton.language as tl
 
 
 @triton.jit
-def cross_entropy_kernel(logits, target, losses, grad, rows, each, classes, width: tl.constexpr, block: tl.constexpr):
-    """Write every row's share of the mean NLL of ``each`` rows, and its gradient by the logits."""
+def cross_entropy_kernel(logits, target, losses, grad, rows, classes, width: tl.constexpr, block: tl.constexpr):
+    """Write every row's share of the mean NLL, and its gradient by the logits."""
     row = tl.program_id(0) * block + tl.arange(0, block)
     column = tl.arange(0, width)
     is_row = row < rows
@@ -19,16 +19,15 @@ def cross_entropy_kernel(logits, target, losses, grad, rows, each, classes, widt
     e = tl.exp(x - top[:, None])
     total = tl.sum(e, axis=1)
     score = tl.sum(tl.where(is_right, x, 0.0), axis=1)
-    tl.store(losses + row, (top + tl.log(total) - score) / each, mask=is_row)
-    tl.store(grad + at, (e / total[:, None] - tl.where(is_right, 1.0, 0.0)) / each, mask=inside)
+    tl.store(losses + row, (top + tl.log(total) - score) / rows, mask=is_row)
+    tl.store(grad + at, (e / total[:, None] - tl.where(is_right, 1.0, 0.0)) / rows, mask=inside)
 
 
 @triton.jit
 def clip_kernel(squares, factor, count, most, width: tl.constexpr):
-    """Write what shortens a vector to ``most``, at most 1, given ``count`` sums of squares of it; for each run."""
-    run = tl.program_id(0)
+    """Write what shortens a vector to ``most``, at most 1, given ``count`` sums of squares of it."""
     sums = tl.zeros([width], dtype=tl.float32)
     for start in range(0, count, width):
         at = start + tl.arange(0, width)
-        sums += tl.load(squares + run * count + at, mask=at < count, other=0.0)
-    tl.store(factor + run, tl.minimum(most / (tl.sqrt(tl.sum(sums, axis=0)) + 1e-6), 1.0))
+        sums += tl.load(squares + at, mask=at < count, other=0.0)
+    tl.store(factor, tl.minimum(most / (tl.sqrt(tl.sum(sums, axis=0)) + 1e-6), 1.0))

@@ -4,10 +4,6 @@
 One program works on one block of elements and keeps what it computes in registers. Noise is never stored: whoever needs
 a number again makes it again from the same counter. An argument that is None costs nothing, since a kernel is compiled
 anew for it. ``fused`` and ``noise`` say what each kernel is for.
-
-Tensors may have a leading axis of runs: the second number of a program says whose part it works on, and ``n`` counts
-the elements of one run. From one run to the next it is ``stride`` elements, 0 where there is one only: a multiple of
-16, which a kernel is compiled for, so that it may load four numbers at a time whatever ``n`` is.
 """
 
 import triton
@@ -101,19 +97,6 @@ def quartered(key, first, block: tl.constexpr):
 
 
 @triton.jit
-def ahead_kernel(states, seeds, n, runs, block: tl.constexpr):
-    """Write the seeds that PyTorch's generators of a GPU would draw next, given their seeds and offsets [runs, 2]."""
-    at = tl.program_id(0) * block + tl.arange(0, block)
-    inside = at < n
-    state = states + 2 * (at % runs)
-    key = tl.load(state, mask=inside, other=0)
-    counter = (tl.load(state + 1, mask=inside, other=0) // 4 + at // runs).to(tl.uint32)
-    high, low, _, _ = tl.randint4x(key, counter)
-    both = (high.to(tl.uint32, bitcast=True).to(tl.int64) << 32) | low.to(tl.uint32, bitcast=True).to(tl.int64)
-    tl.store(seeds + at, both & 0x3FFFFFFFFFFFFFFF, mask=inside)
-
-
-@triton.jit
 def mixture_at(value, k, b, c):
     """Return f(w) = k w^2 + softplus(b + c w^2) and its derivative."""
     square = value * value
@@ -121,29 +104,19 @@ def mixture_at(value, k, b, c):
     return k * square + fade, 2.0 * value * (k + c * odds)
 
 
-@triton.jit
-def number_of(x, run, many: tl.constexpr):
-    """Return a number: itself or, where there are many runs, this one's out of a tensor."""
-    if many:
-        x = tl.load(x + run)
-    return x
-
-
 @triton.jit(do_not_specialize=["salt"])
-def sample_kernel(mu, rho, keep, seed, salt, w, n, stride, samples: tl.constexpr, block: tl.constexpr):
+def sample_kernel(mu, rho, keep, seed, salt, w, n, samples: tl.constexpr, block: tl.constexpr):
     """Write w[s] = mu + softplus(rho) * eps[s], 0 where pruned."""
-    run = tl.program_id(1)
-    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
-    mean = tl.load(mu + base + at, mask=inside, other=0.0)
-    sigma, _, _, _ = soft(tl.load(rho + base + at, mask=inside, other=0.0))
+    mean = tl.load(mu + at, mask=inside, other=0.0)
+    sigma, _, _, _ = soft(tl.load(rho + at, mask=inside, other=0.0))
     if keep is not None:
-        kept = tl.load(keep + base + at, mask=inside, other=0) != 0
+        kept = tl.load(keep + at, mask=inside, other=0) != 0
         mean = tl.where(kept, mean, 0.0)
         sigma = tl.where(kept, sigma, 0.0)
-    key = tl.load(seed + run) + salt
-    target = w + samples * base + at
+    key = tl.load(seed) + salt
+    target = w + at
     width: tl.constexpr = 4 if samples > 4 else samples
     for g in range((samples + 3) // 4):  # not unrolled: the registers of one group must do
         n0, n1, n2, n3 = four_normals(key, at + g * n)
@@ -165,7 +138,6 @@ def gradients_kernel(
     out_rho,
     parts,
     n,
-    stride,
     k,
     b,
     c,
@@ -180,23 +152,21 @@ def gradients_kernel(
     block: tl.constexpr,
 ):
     """Turn gradients by w and by sigma^2 into those by mu and rho, with the mixture's and the entropy's share."""
-    run = tl.program_id(1)
-    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
     live = inside
     if keep is not None:
-        live = inside & (tl.load(keep + base + at, mask=inside, other=0) != 0)
-    mean = tl.load(mu + base + at, mask=inside, other=0.0)
-    sigma, slope, log_sigma, log_slope = soft(tl.load(rho + base + at, mask=inside, other=0.0))
+        live = inside & (tl.load(keep + at, mask=inside, other=0) != 0)
+    mean = tl.load(mu + at, mask=inside, other=0.0)
+    sigma, slope, log_sigma, log_slope = soft(tl.load(rho + at, mask=inside, other=0.0))
     by_mean = tl.zeros([block], dtype=tl.float32)
     by_sigma = tl.zeros([block], dtype=tl.float32)
     log_p = tl.zeros([block], dtype=tl.float32)
     if grad_square is not None:
-        by_sigma = 2.0 * sigma * tl.load(grad_square + base + at, mask=inside, other=0.0)
-    key = tl.load(seed + run) + salt
+        by_sigma = 2.0 * sigma * tl.load(grad_square + at, mask=inside, other=0.0)
+    key = tl.load(seed) + salt
     if samples > 0:
-        source = grad_w + samples * base + at
+        source = grad_w + at
     if samples == 0 and most == 1:  # its noise is nobody else's, and making four normals for one is most of the work
         eps = quartered(key, tl.program_id(0) * block, block)
         log_p, score = mixture_at(mean + sigma * eps, k, b, c)
@@ -223,12 +193,12 @@ def gradients_kernel(
     by_rho = tl.where(live, by_sigma * slope - entropy * log_slope, 0.0)
     by_mean = tl.where(live, by_mean, 0.0)
     if add_mu:
-        by_mean += tl.load(out_mu + base + at, mask=inside, other=0.0)
+        by_mean += tl.load(out_mu + at, mask=inside, other=0.0)
     if add_rho:
-        by_rho += tl.load(out_rho + base + at, mask=inside, other=0.0)
-    tl.store(out_mu + base + at, by_mean, mask=inside)
-    tl.store(out_rho + base + at, by_rho, mask=inside)
-    part = parts + 2 * (run * tl.num_programs(0) + tl.program_id(0))
+        by_rho += tl.load(out_rho + at, mask=inside, other=0.0)
+    tl.store(out_mu + at, by_mean, mask=inside)
+    tl.store(out_rho + at, by_rho, mask=inside)
+    part = parts + 2 * tl.program_id(0)
     if valued:
         tl.store(part, tl.sum(tl.where(live, log_p, 0.0), axis=0))
         tl.store(part + 1, tl.sum(tl.where(live, log_sigma, 0.0), axis=0))
@@ -248,26 +218,19 @@ def descend_kernel(
     keep,
     factor,
     n,
-    stride,
     lr,
     rho_lr,
-    many: tl.constexpr,
     block: tl.constexpr,
 ):
     """Move mu and rho against their gradients times a factor, each weight at its own rate."""
-    run = tl.program_id(1)
-    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
-    at += base
-    rate = number_of(lr, run, many)
-    rho_rate = number_of(rho_lr, run, many)
     if factor is not None:
-        shrunk = tl.load(factor + run)
-        rate *= shrunk
-        rho_rate *= shrunk
-    by_mu = rate * tl.load(grad_mu + at, mask=inside, other=0.0)
-    by_rho = rho_rate * tl.load(grad_rho + at, mask=inside, other=0.0)
+        shrunk = tl.load(factor)
+        lr *= shrunk
+        rho_lr *= shrunk
+    by_mu = lr * tl.load(grad_mu + at, mask=inside, other=0.0)
+    by_rho = rho_lr * tl.load(grad_rho + at, mask=inside, other=0.0)
     if scale_mu is not None:
         by_mu *= tl.load(scale_mu + at, mask=inside, other=0.0)
     if scale_rho is not None:
@@ -292,32 +255,27 @@ def natural_kernel(
     seen,
     keep,
     n,
-    stride,
     lr,
     share,
     beta,
     log_kept,
     by_rows,
-    many: tl.constexpr,
     block: tl.constexpr,
 ):
     """Step the curvature, let rho follow it, and move mu.
 
     ``share`` is temperature / size, ``log_kept`` log(1 - beta), ``by_rows`` 1 / rows.
     """
-    run = tl.program_id(1)
-    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
-    at += base
     old = tl.load(rho + at, mask=inside, other=0.0)
     found = tl.load(signed + at, mask=inside, other=0.0)
     h = tl.load(curvature + at, mask=inside, other=0.0)
     delta = tl.load(precision + at, mask=inside, other=1.0) * share
-    rate = beta / (1.0 - tl.exp(tl.load(seen + run) * log_kept))
+    rate = beta / (1.0 - tl.exp(tl.load(seen) * log_kept))
     h += rate * (found * found * by_rows - h)
     new = inverse_softplus(tl.sqrt(share / (h + delta)))
-    step = number_of(lr, run, many) * tl.load(grad_mu + at, mask=inside, other=0.0)
+    step = lr * tl.load(grad_mu + at, mask=inside, other=0.0)
     if scale is not None:
         step *= tl.load(scale + at, mask=inside, other=0.0)
     if keep is not None:
@@ -330,16 +288,14 @@ def natural_kernel(
 
 
 @triton.jit(do_not_specialize=["salt"])
-def local_kernel(mean, variance, seed, salt, out, n, stride, features, samples: tl.constexpr, block: tl.constexpr):
+def local_kernel(mean, variance, seed, salt, out, n, features, samples: tl.constexpr, block: tl.constexpr):
     """Write row r * samples + s = mean[r] + sqrt(variance[r]) * eps[s, r]."""
-    run = tl.program_id(1)
-    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
-    middle = tl.load(mean + base + at, mask=inside, other=0.0)
-    spread = tl.sqrt(tl.maximum(tl.load(variance + base + at, mask=inside, other=0.0), 0.0))
-    key = tl.load(seed + run) + salt
-    target = out + samples * base + at + (at // features).to(tl.int64) * ((samples - 1) * features)
+    middle = tl.load(mean + at, mask=inside, other=0.0)
+    spread = tl.sqrt(tl.maximum(tl.load(variance + at, mask=inside, other=0.0), 0.0))
+    key = tl.load(seed) + salt
+    target = out + at + (at // features).to(tl.int64) * ((samples - 1) * features)
     width: tl.constexpr = 4 if samples > 4 else samples
     for g in range((samples + 3) // 4):
         n0, n1, n2, n3 = four_normals(key, at + g * n)
@@ -350,17 +306,15 @@ def local_kernel(mean, variance, seed, salt, out, n, stride, features, samples: 
 
 @triton.jit(do_not_specialize=["salt"])
 def local_backward_kernel(
-    variance, seed, salt, grad, out_mean, out_variance, n, stride, features, samples: tl.constexpr, block: tl.constexpr
+    variance, seed, salt, grad, out_mean, out_variance, n, features, samples: tl.constexpr, block: tl.constexpr
 ):
     """Sum a row's gradients over its samples: by the mean, and by the variance, 0 where there is none."""
-    run = tl.program_id(1)
-    base = run.to(tl.int64) * stride
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n
     by_mean = tl.zeros([block], dtype=tl.float32)
     by_spread = tl.zeros([block], dtype=tl.float32)
-    key = tl.load(seed + run) + salt
-    source = grad + samples * base + at + (at // features).to(tl.int64) * ((samples - 1) * features)
+    key = tl.load(seed) + salt
+    source = grad + at + (at // features).to(tl.int64) * ((samples - 1) * features)
     width: tl.constexpr = 4 if samples > 4 else samples
     for group in range((samples + 3) // 4):
         n0, n1, n2, n3 = four_normals(key, at + group * n)
@@ -369,11 +323,11 @@ def local_backward_kernel(
             by_mean += g
             by_spread += g * pick(n0, n1, n2, n3, j)
             source += features
-    spread = tl.sqrt(tl.maximum(tl.load(variance + base + at, mask=inside, other=0.0), 0.0))
+    spread = tl.sqrt(tl.maximum(tl.load(variance + at, mask=inside, other=0.0), 0.0))
     some = spread > 0  # a GPU's root of the very smallest numbers is 0
     by_variance = tl.where(some, by_spread / (2.0 * tl.where(some, spread, 1.0)), 0.0)
-    tl.store(out_mean + base + at, by_mean, mask=inside)
-    tl.store(out_variance + base + at, by_variance, mask=inside)
+    tl.store(out_mean + at, by_mean, mask=inside)
+    tl.store(out_variance + at, by_variance, mask=inside)
 
 
 @triton.jit
