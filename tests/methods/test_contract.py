@@ -97,8 +97,7 @@ def test_going_on_from_a_checkpoint_equals_never_having_stopped(name, moment, tm
         assert torch.equal(weights(fresh)[key], value), key
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_state_is_all_there_is(name):
+def check_that_state_is_all_there_is(name):
     """A fresh method with the state of a trained one answers and learns on exactly like it."""
     run, fresh = small_run(name), small_run(name, seed=5)
     run.learn()
@@ -110,6 +109,21 @@ def test_state_is_all_there_is(name):
         assert torch.equal(run.method.learn(x, y), fresh.method.learn(x, y))
     answers = [m.logits(x, Asked(1, 1), 4, torch.Generator().manual_seed(0)) for m in (run.method, fresh.method)]
     assert torch.equal(*answers)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_state_is_all_there_is(name):
+    check_that_state_is_all_there_is(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "forgotten"), [("ewc", "centre"), ("hat", "learnt"), ("ucb-p", "owners"), ("conjugate", "head")]
+)
+def test_a_method_that_does_not_declare_what_it_remembers_is_noticed(name, forgotten, monkeypatch):
+    kind = next(each for each in known_methods()[name].__mro__ if forgotten in vars(each).get("remembered", ()))
+    monkeypatch.setattr(kind, "remembered", tuple(other for other in kind.remembered if other != forgotten))
+    with pytest.raises((AssertionError, LookupError)):
+        check_that_state_is_all_there_is(name)
 
 
 class Sealed(Examples):
@@ -179,7 +193,9 @@ def test_every_method_says_what_it_is(name):
     assert kind.memory
     assert kind.settings_type.grid(), "what is tried must stand beside the settings"
     assert math.prod(len(values) for values in kind.settings_type.grid().values()) <= 40
-    assert kind.__module__ == f"ucb.methods.{name.replace('-', '_')}", "one file a method, called like it"
+    words = name.split("-")
+    files = ["ucb.methods." + "_".join(words[:length]) for length in range(1, len(words) + 1)]
+    assert kind.__module__ in files, "a method's file is called like the method, or like its family"
 
 
 @pytest.mark.parametrize("name", METHODS)

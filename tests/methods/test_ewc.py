@@ -8,7 +8,7 @@ import torch
 from tests.methods.data import Given
 from tests.methods.shared_net import info, learner, shared_copy, softmax_regression
 from ucb.methods import TaskInfo
-from ucb.methods.fisher import fisher
+from ucb.methods.per_example import fisher
 
 pytestmark = pytest.mark.usefixtures("double")
 

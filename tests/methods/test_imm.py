@@ -8,7 +8,7 @@ import torch
 from tests.methods.data import Given
 from tests.methods.shared_net import info, learner, shared_copy
 from ucb.methods import Asked
-from ucb.methods.fisher import fisher
+from ucb.methods.per_example import fisher
 from ucb.nets import mlp
 
 pytestmark = pytest.mark.usefixtures("double")

@@ -52,7 +52,7 @@ def test_a_task_is_answered_alike_to_the_bit_at_the_end_of_the_sequence(net, mom
     for index in range(3):
         learn_task(method, index, heads, shape)
         then.append(answers(method, index, heads, shape))
-    assert max(method.ratios[:2]) < 1  # each had weights to keep while others learnt
+    assert max(method.pruned["ratios"][:2]) < 1  # each had weights to keep while others learnt
     fresh = made("ucb-p", make(), seed=7, momentum=momentum, **QUICK)
     fresh.load_state_dict(copy.deepcopy(method.state_dict()))
     for m in (method, fresh):
@@ -100,9 +100,9 @@ def test_the_ratio_is_the_largest_that_the_tolerance_allows(kind):
             fitting.append((percent / 100, after))
     assert 0 < len(fitting) < 6  # the tolerance decides
     method.end_task(Given(torch.zeros(4, 8), torch.zeros(4, dtype=torch.long), validation=(x, y)))
-    assert method.ratios == pytest.approx([max(fitting)[0]])
-    assert method.before_pruning == pytest.approx([whole])
-    assert method.after_pruning == pytest.approx([max(fitting)[1]])
+    assert method.pruned["ratios"] == pytest.approx([max(fitting)[0]])
+    assert method.pruned["before"] == pytest.approx([whole])
+    assert method.pruned["after"] == pytest.approx([max(fitting)[1]])
     assert accuracy(method.logits(x, Asked(0, 0), 0, torch.Generator())[0], y) == pytest.approx(max(fitting)[1])
     for name in method.ownable:
         weights = method.owners.of[name]
@@ -119,8 +119,8 @@ def test_where_no_ratio_fits_one_half_is_pruned():
     )  # and these are the closest calls
     method.end_task(Given(x[rows], y[rows]))
     assert method.settings.ratios() == pytest.approx([1.0, 0.85, 0.7, 0.55, 0.5])
-    assert method.ratios == [0.5]
-    assert method.after_pruning[0] < method.before_pruning[0] == 100.0
+    assert method.pruned["ratios"] == [0.5]
+    assert method.pruned["after"][0] < method.pruned["before"][0] == 100.0
 
 
 def test_later_tasks_rank_the_free_weights_only_and_a_head_is_never_pruned():
@@ -132,7 +132,7 @@ def test_later_tasks_rank_the_free_weights_only_and_a_head_is_never_pruned():
         learn_task(method, index)
         for name, size in sizes.items():
             own = int((method.owners.of[name] == index + 1).sum())
-            assert own == size - owned[name] - round(method.ratios[index] * (size - owned[name]))
+            assert own == size - owned[name] - round(method.pruned["ratios"][index] * (size - owned[name]))
             owned[name] += own
     assert method.state_dict()["owners"]["packed"].numel() == math.ceil(sum(sizes.values()) * 2 / 8)
     one_head = made("ucb-p", small_net((6,)))

@@ -10,8 +10,7 @@ from tests.engine.runs import small_run
 from tests.methods.data import Given
 from ucb.bayes import GaussianLikelihood, Normal, gaussians
 from ucb.methods import TaskInfo
-from ucb.methods.vcl import VCL, VCLSettings
-from ucb.methods.vcl_gng import VCLGNG, VCLGNGSettings
+from ucb.methods.vcl import VCL, VCLGNG, VCLGNGSettings, VCLSettings
 from ucb.nets import HeadedNet
 
 NOISE = 0.5

@@ -5,7 +5,7 @@ import torch
 
 from tests.methods.data import Given
 from ucb.methods import TaskInfo
-from ucb.methods.vcl_vadam import VCLVadam, VCLVadamSettings
+from ucb.methods.vcl import VCLVadam, VCLVadamSettings
 from ucb.nets import mlp
 
 

@@ -8,8 +8,8 @@ from torch import nn
 
 from ucb.bayes import forward, gaussians, to_bayesian
 from ucb.nets import NETS, alexnet, build_net, net_options, resnet18
-from ucb.nets.norms import TaskBatchNorm2d
-from ucb.nets.resnet import Block
+from ucb.nets.heads import TaskBatchNorm2d
+from ucb.nets.networks import ResidualBlock
 
 CIFAR = [2] * 5 + [20] * 5
 EIGHT = [100, 10, 100, 10, 10, 10, 43, 10]
@@ -55,7 +55,7 @@ def test_branches_without_normalisation_begin_as_nothing_and_learn():
     """Each block begins as its shortcut, but for conv2's constant bias; so outputs keep a sensible size."""
     torch.manual_seed(0)
     net = resnet18((3, 32, 32), [5], 16, "none")
-    blocks = [m for m in net.modules() if isinstance(m, Block)]
+    blocks = [m for m in net.modules() if isinstance(m, ResidualBlock)]
     assert len(blocks) == 8
     assert not any(block.conv2.weight.any() for block in blocks)
     x = torch.randn(8, 3, 32, 32)

@@ -4,7 +4,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from ucb.nets.whitened import SOFTNESS, SPREAD, WhitenedPatches, _whitening
+from ucb.nets.fixed_features import SOFTNESS, SPREAD, WhitenedPatches, _whitening
 
 
 def looked(x, filters=10, size=5, cells=3):

@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from ucb.optim.owners import Owners, pack, unpack
+from ucb.optim.importance import Owners, pack, unpack
 
 
 @pytest.mark.parametrize("tasks", [0, 1, 2, 3, 4, 7, 8, 20, 255])

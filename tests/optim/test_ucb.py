@@ -7,7 +7,7 @@ from torch.optim.lr_scheduler import ReduceLROnPlateau
 
 from ucb.bayes import ELBO, Normal, gaussians, to_bayesian
 from ucb.optim import UCB, RateScale, UniformLR, gaussian_group, param_groups
-from ucb.optim.groups import without_groups
+from ucb.optim.base import drop_groups
 
 
 @pytest.fixture
@@ -131,7 +131,7 @@ def test_weights_that_leave_are_forgotten_and_the_others_are_not(net):
     fresh = UCB(param_groups(net, "trunk."), momentum=0.9)
     with pytest.raises(ValueError, match="different number of parameter groups"):
         fresh.load_state_dict(whole)
-    fresh.load_state_dict(without_groups(whole, lambda name: name.startswith("heads.")))
+    fresh.load_state_dict(drop_groups(whole, lambda name: name.startswith("heads.")))
     assert len(fresh.state) == len(optimizer.state)
     for name, parameter in net.named_parameters():
         for which, value in known[name].items():

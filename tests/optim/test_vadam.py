@@ -8,7 +8,7 @@ from torch import nn
 
 from ucb.bayes import ELBO, GaussianLikelihood, to_bayesian
 from ucb.optim import param_groups
-from ucb.optim.vadam import Vadam
+from ucb.optim.adam import Vadam
 
 
 def two_weights(mu, sigma):

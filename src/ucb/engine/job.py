@@ -16,7 +16,7 @@ from ucb.engine.plateau import Schedule
 from ucb.engine.run import Run
 from ucb.engine.settings import kinds_of, typed, with_values
 from ucb.engine.training import Training
-from ucb.methods import Method, known_methods
+from ucb.methods import Method, find_method
 from ucb.nets import build_net, net_options
 from ucb.seeds import derived_seed, generator_for
 from ucb.stream import Scenario, Stream, benchmark
@@ -141,10 +141,7 @@ def _training(values: dict[str, Any]) -> Training:
 
 def method_named(name: str) -> type[Method]:
     """Return the method of that name; for a wrong one the nearest right ones are offered."""
-    methods = known_methods()
-    if name not in methods:
-        raise ValueError(f"there is no method {name!r}: {checks.nearest(name, methods)}")
-    return methods[name]
+    return find_method(name)
 
 
 def device_called(name: str) -> torch.device:

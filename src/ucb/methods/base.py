@@ -8,16 +8,20 @@ exactly. What it cannot do it says in its class, and the engine refuses the scen
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Protocol
+from functools import partial
+from typing import Any, ClassVar, Protocol, get_args
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucb.bayes import checks, cross_entropy
 from ucb.bayes.kernels.clipping import clip_gradients
 from ucb.nets import HeadedNet
+
+Weights = dict[str, Tensor]
+"""Values of weights, or one value a weight of something else, by the weights' names."""
 
 
 @dataclass(frozen=True)
@@ -65,29 +69,53 @@ class Asked:
         return self.task
 
 
-def chosen(value: Any, among: Sequence[Any]) -> Any:
-    """Return a setting's default together with the values that are tried when it is chosen for a benchmark."""
-    return field(default=value, metadata={"grid": tuple(among)})
+Check = Callable[[str, Any], object]
+"""Takes a setting's name and value, and refuses a bad one with a sentence."""
+
+
+def setting(default: Any, *, grid: Sequence[Any] = (), check: Check | None = None) -> Any:
+    """Return a setting's default, with the values that a search tries of it, if any, and the check that it must pass.
+
+    A subclass that gives the setting another default keeps the check.
+    """
+    return field(default=default, metadata={"grid": tuple(grid), "check": check})
+
+
+def one_of(words: Any) -> Check:
+    """Return the check of a setting that is one of a ``Literal``'s words."""
+    return partial(checks.one_of, allowed=get_args(words))
+
+
+def fraction(name: str, value: float) -> None:
+    """Refuse what is not strictly between 0 and 1."""
+    if not 0 < value < 1:
+        raise ValueError(f"{name} must be between 0 and 1, not {value}")
+
+
+at_least_0 = partial(checks.count, least=0)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What every method can be set to. A setting's grid stands beside its default."""
+    """What every method can be set to. A setting's grid and check stand beside its default."""
 
-    lr: float = chosen(0.05, among=(0.03, 0.1, 0.3))
-    clip: float = 0.0
+    lr: float = setting(0.05, grid=(0.03, 0.1, 0.3), check=checks.positive)
+    clip: float = setting(0.0, check=checks.not_negative)
     """The largest norm of a step's gradient; 0 does not clip."""
     own_classes: bool = False
     """With one head: let the loss see the outputs of the task's own classes only."""
 
     def __post_init__(self) -> None:
-        checks.positive("lr", self.lr)
-        checks.not_negative("clip", self.clip)
+        found = [
+            f for kind in reversed(type(self).__mro__) for f in vars(kind).get("__dataclass_fields__", {}).values()
+        ]
+        for name, check in {f.name: f.metadata["check"] for f in found if f.metadata.get("check")}.items():
+            check(name, getattr(self, name))
 
     @classmethod
     def grid(cls) -> dict[str, tuple[Any, ...]]:
         """Return what is tried of each setting that is chosen for a benchmark."""
-        return {f.name: f.metadata["grid"] for f in fields(cls) if "grid" in f.metadata}
+        return {f.name: f.metadata["grid"] for f in fields(cls) if f.metadata.get("grid")}
 
 
 class Method(ABC):
@@ -107,6 +135,10 @@ class Method(ABC):
     """Whether it learns all tasks so far together, which needs their data: a bound, not a way of continual learning."""
     judged_before_end: ClassVar[bool] = False
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
+    remembered: ClassVar[tuple[str, ...]] = ()
+    """The attributes that a class adds to the state, by name: numbers, tensors, dicts and lists of these, and objects
+    with state_dict and load_state_dict. Those of its base classes are in it anyway, and net, optimiser, generator and
+    task."""
     net: HeadedNet
     optimizer: Any
     """A torch optimiser; each kind of method says which."""
@@ -184,13 +216,17 @@ class Method(ABC):
     def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
         """Return [samples, rows, outputs]; with 0 samples, one row of logits from the mean weights."""
 
-    def nll(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean NLL of logits; with ``own_classes`` the other tasks' outputs take no part."""
+    def own_logits(self, logits: Tensor) -> Tensor:
+        """Return the outputs that take part in the loss: with ``own_classes`` those of the task's classes alone."""
         assert self.task is not None
         own = self.task.outputs
-        if self.settings.own_classes and len(own) < logits.shape[1]:
-            return cross_entropy(logits[:, own.start : own.stop], y - own.start)
-        return cross_entropy(logits, y)
+        return logits[:, own.start : own.stop] if self.settings.own_classes else logits
+
+    def nll(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL of logits."""
+        assert self.task is not None
+        first = self.task.outputs.start if self.settings.own_classes else 0
+        return cross_entropy(self.own_logits(logits), y - first if first else y)
 
     def clip_gradients(self) -> None:
         """Shorten the step's gradient if it is longer than ``clip``."""
@@ -205,6 +241,7 @@ class Method(ABC):
             "generator": self.generator.get_state(),
             "task": task,
             "optimizer": self.optimizer.state_dict(),
+            **{name: _save(getattr(self, name)) for name in self._all_remembered()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -212,13 +249,23 @@ class Method(ABC):
         self.task = None
         if state["task"] is not None:
             self.resume_task(TaskInfo(**{**state["task"], "outputs": range(*state["task"]["outputs"])}))
-        self.net.load_state_dict(state["net"])
         self.generator.set_state(state["generator"])
-        self.optimizer.load_state_dict(self.fitting(state["optimizer"]))
+        self.optimizer.load_state_dict(self.convert_optimizer_state(state["optimizer"]))
+        self.net.load_state_dict(state["net"])  # after the optimiser, which may let sigma follow its own state
+        for name in self._all_remembered():
+            setattr(self, name, _restore(getattr(self, name), state[name], self.generator.device))
+        self.refresh()
 
-    def fitting(self, optimizer_state: dict[str, Any]) -> dict[str, Any]:
+    def _all_remembered(self) -> list[str]:
+        """Return the names that the class and its bases declare, those of the bases first."""
+        return [name for kind in reversed(type(self).__mro__) for name in vars(kind).get("remembered", ())]
+
+    def refresh(self) -> None:  # noqa: B027 (for methods that keep such things)
+        """Work out what follows from what is remembered, masks and factors: a state has been loaded."""
+
+    def convert_optimizer_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return the optimiser's state, as any version has saved it, in the form that this one loads."""
-        return optimizer_state
+        return state
 
     def resume_task(self, task: TaskInfo) -> None:
         """Bring a fresh object to where a task is under way, before its state is loaded."""
@@ -226,15 +273,40 @@ class Method(ABC):
         self.net.current = task.head
 
 
-_methods: dict[str, type[Method]] = {}
+methods_by_name: dict[str, type[Method]] = {}
 
 
 def method(cls: type[Method]) -> type[Method]:
     """Register a method under its name."""
-    _methods[cls.name] = cls
+    methods_by_name[cls.name] = cls
     return cls
 
 
-def known_methods() -> dict[str, type[Method]]:
-    """Return every method by name."""
-    return dict(sorted(_methods.items()))
+def _save(value: Any) -> Any:
+    """Return a remembered value as a state holds it."""
+    if isinstance(value, Tensor):
+        return value.detach()
+    if isinstance(value, dict):
+        return {key: _save(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_save(each) for each in value)
+    return dict(value.state_dict()) if hasattr(value, "state_dict") else value
+
+
+def _restore(present: Any, saved: Any, device: torch.device) -> Any:
+    """Return a saved value, copied; an object with a state of its own, or a parameter, stays and takes it over."""
+    if isinstance(present, nn.Parameter):
+        present.data.copy_(saved)
+        return present
+    if hasattr(present, "load_state_dict") and saved is not None:
+        present.load_state_dict(saved)
+        return present
+    if isinstance(saved, Tensor):
+        return saved.to(device, copy=True)
+    if isinstance(saved, dict):
+        known = present if isinstance(present, dict) else {}
+        return {key: _restore(known.get(key), each, device) for key, each in saved.items()}
+    if isinstance(saved, list | tuple):
+        fits = isinstance(present, list | tuple) and len(present) == len(saved)
+        return type(saved)(_restore(present[i] if fits else None, each, device) for i, each in enumerate(saved))
+    return saved

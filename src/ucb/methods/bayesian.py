@@ -7,31 +7,30 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ucb.bayes import ELBO, Estimator, ScaleMixture, checks, forward, gaussians, mean_forward, to_bayesian
 from ucb.bayes.kernels.clipping import Measured, clip_factor
-from ucb.methods.base import Asked, Method, Settings, TaskInfo, chosen
+from ucb.methods.base import Asked, Method, Settings, TaskInfo, setting
 from ucb.nets import HeadedNet
-from ucb.nets.norms import TaskBatchNorm2d
+from ucb.nets.heads import TaskBatchNorm2d
 from ucb.optim import param_groups
-from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group, without_groups
+from ucb.optim.base import Group, PerWeightOptimizer, drop_groups
 
 
 @dataclass(frozen=True)
 class BayesianSettings(Settings):
     """What every Bayesian method can be set to. The prior is the paper's: pi, and -log of its two spreads."""
 
-    lr: float = chosen(0.3, among=(0.1, 0.3, 1.0, 2.0))
+    lr: float = setting(0.3, grid=(0.1, 0.3, 1.0, 2.0))
     clip: float = 1.0
     """With it rates of 1 and more are stable; the head then learns so fast that the trunk need not move far."""
-    spread: float = 0.5
+    spread: float = setting(0.5, check=checks.positive)
     """Sigma at the start, relative to each layer's weights."""
-    temperature: float = chosen(0.001, among=(0.001, 0.01))
+    temperature: float = setting(0.001, grid=(0.001, 0.01), check=checks.not_negative)
     samples: int = 10
     prior_samples: int = 1
     estimator: Estimator = "local"
@@ -41,8 +40,6 @@ class BayesianSettings(Settings):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.positive("spread", self.spread)
-        checks.not_negative("temperature", self.temperature)
         self.objective(1, torch.Generator())  # refuses what no ELBO and no prior can be
 
     def objective(self, size: int, generator: torch.Generator) -> ELBO:
@@ -63,6 +60,7 @@ class BayesianMethod(Method):
 
     settings_type = BayesianSettings
     settings: BayesianSettings
+    remembered: ClassVar[tuple[str, ...]] = ("start",)
     heads_return = False
     """Whether a head may learn again after its task: it rests in the optimiser then, which remembers its rates."""
 
@@ -113,10 +111,10 @@ class BayesianMethod(Method):
                     for index, own in enumerate(module.of_task):
                         own.requires_grad_(index == task.head)  # the KL would move the others'
 
-    def fitting(self, optimizer_state: dict[str, Any]) -> dict[str, Any]:
+    def convert_optimizer_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Leave out heads that rest: earlier versions kept them."""
         names = {group["name"] for group in self.optimizer.param_groups}
-        return without_groups(optimizer_state, lambda name: name.startswith("heads.") and name not in names)
+        return drop_groups(state, lambda name: name.startswith("heads.") and name not in names)
 
     def head_learns(self, index: int, task: TaskInfo) -> bool:
         """Whether a head learns in this task."""
@@ -161,15 +159,6 @@ class BayesianMethod(Method):
             if samples == 0:
                 return mean_forward(self.net, x).unsqueeze(0)
             return forward(self.net, x, samples, generator=generator)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the first spread to what every method remembers."""
-        return {**super().state_dict(), "start": self.start}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.start = state["start"]
 
 
 def _one_number(values: Tensor) -> float | Tensor:

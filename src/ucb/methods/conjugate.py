@@ -8,17 +8,17 @@ class-incremental learning (ACIL, Zhuang et al. 2022; RanPAC, McDonnell et al. 2
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
 
 from ucb.bayes import checks
 from ucb.bayes.conjugate import ConjugateHead
-from ucb.methods.base import Asked, Settings, TaskData, chosen, method
+from ucb.methods.base import Asked, Settings, TaskData, method, one_of, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
-from ucb.nets.patches import PatchFilters
+from ucb.nets.fixed_features import PatchFilters
 
 Trunk = Literal["trained", "given"]
 LOOKED_AT = 2000
@@ -29,18 +29,12 @@ LOOKED_AT = 2000
 class ConjugateSettings(Settings):
     """What becomes of the trunk, and how strongly the head's weights are drawn to 0."""
 
-    trunk: Trunk = "trained"
+    trunk: Trunk = setting("trained", check=one_of(Trunk))
     """``trained`` on the first task by gradient descent, or as ``given``; after the first task it stays in any case."""
-    ridge: float = chosen(0.1, among=(0.01, 0.1, 1.0, 10.0))
+    ridge: float = setting(0.1, grid=(0.01, 0.1, 1.0, 10.0), check=checks.positive)
     """The prior's precision, in units of the noise's."""
-    sharpness: float = 10.0
+    sharpness: float = setting(10.0, check=checks.positive)
     """The factor from scores, which aim at 1 and 0, to logits."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.one_of("trunk", self.trunk, get_args(Trunk))
-        checks.positive("ridge", self.ridge)
-        checks.positive("sharpness", self.sharpness)
 
 
 @method
@@ -53,6 +47,7 @@ class Conjugate(OrdinaryMethod):
     memory = "(features + 1)^2 and features + 1 a class, however many tasks"
     settings_type = ConjugateSettings
     settings: ConjugateSettings
+    remembered = ("head",)
 
     def __init__(self, net: HeadedNet, settings: ConjugateSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
@@ -115,12 +110,3 @@ class Conjugate(OrdinaryMethod):
         spread = (scores.variance[:, None] * self.head.noise()[own.start : own.stop]).sqrt().to(mean.dtype)
         noise = torch.empty((samples, *mean.shape[1:]), dtype=mean.dtype, device=mean.device)
         return self.settings.sharpness * (mean + spread * noise.normal_(generator=generator))
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the head."""
-        return {**super().state_dict(), "head": dict(self.head.state_dict())}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.head.load_state_dict(state["head"])

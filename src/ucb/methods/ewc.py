@@ -6,25 +6,19 @@ from dataclasses import dataclass
 
 import torch
 
-from ucb.bayes import checks
-from ucb.methods.base import Settings, TaskData, chosen, method
-from ucb.methods.fisher import fisher
-from ucb.methods.quadratic import QuadraticMethod, add_quadratic, copied
+from ucb.methods.base import TaskData, at_least_0, method, setting
+from ucb.methods.per_example import fisher
+from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, add_quadratic, copy_weights
 
 
 @dataclass(frozen=True)
-class EWCSettings(Settings):
+class EWCSettings(QuadraticSettings):
     """How strongly old tasks hold their weights, and how many examples say which."""
 
-    strength: float = chosen(5000.0, among=(500.0, 5000.0, 50000.0))
+    strength: float = setting(5000.0, grid=(500.0, 5000.0, 50000.0))
     """The paper's lambda: the penalty is lambda/2 sum_tasks sum F_t (theta - theta_t)^2."""
-    fisher_examples: int = 1000
+    fisher_examples: int = setting(1000, check=at_least_0)
     """Training examples that the Fisher information is taken from; 0 takes all."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.not_negative("strength", self.strength)
-        checks.count("fisher_examples", self.fisher_examples, least=0)
 
 
 @method
@@ -37,16 +31,12 @@ class EWC(QuadraticMethod):
     memory = "2 values a shared weight (summed Fisher information, weighted centre), however many tasks"
     settings_type = EWCSettings
     settings: EWCSettings
-
-    @property
-    def stiffness(self) -> float:
-        """The penalty is lambda/2 F (theta - centre)^2."""
-        return self.settings.strength
+    stiffness = 1.0
 
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
         """Add the task's quadratic."""
         if not self.importance:
             self.importance = {name: torch.zeros_like(p) for name, p in self.weights.items()}
-            self.centre = copied(self.weights, self.weights)
+            self.centre = copy_weights(self.weights)
         add_quadratic(self.importance, self.centre, fisher(self, data, self.settings.fisher_examples), self.weights)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -13,11 +12,10 @@ from torch import Tensor, nn
 
 from ucb.bayes import checks
 from ucb.bayes.kernels.clipping import clip_gradients
-from ucb.methods.base import Asked, Settings, TaskData, TaskInfo, chosen, method
+from ucb.methods.base import Asked, Settings, TaskData, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
-from ucb.nets.gated import GatedNet
-from ucb.nets.stages import split_for
+from ucb.nets.stages import GatedNet, split_for
 
 LARGEST_EMBEDDING, LARGEST_EXPONENT = 6.0, 50.0
 SMALLEST_GATE = math.exp(-LARGEST_EXPONENT)
@@ -32,17 +30,15 @@ def gates_of(embedding: Sequence[Tensor], slope: Tensor | float) -> list[Tensor]
 class HATSettings(Settings):
     """How hard the gates become, and what a unit costs that no task has used yet."""
 
-    sparsity: float = chosen(0.75, among=(0.25, 0.75))
+    sparsity: float = setting(0.75, grid=(0.25, 0.75), check=checks.not_negative)
     """The paper's lambda."""
-    smax: float = chosen(400.0, among=(100.0, 400.0))
+    smax: float = setting(400.0, grid=(100.0, 400.0), check=checks.positive)
     """The gates' slope at the end of an epoch and at test time."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        checks.not_negative("sparsity", self.sparsity)
         if self.smax < 1:
             raise ValueError(f"smax must be at least 1, not {self.smax:g}")
-        checks.positive("smax", self.smax)
 
 
 @method
@@ -60,6 +56,7 @@ class HAT(OrdinaryMethod):
     settings: HATSettings
     net: GatedNet
     needs_task = True
+    remembered = ("embedding", "learnt", "free", "free_outputs", "batch")
 
     def __init__(self, net: HeadedNet, settings: HATSettings, generator: torch.Generator) -> None:
         split_for(self.name, net)  # a net without stages is refused in this method's name
@@ -147,11 +144,13 @@ class HAT(OrdinaryMethod):
         for free, gate in zip(self.free, self.hard_gates(self.embedding), strict=True):
             free.copy_(torch.minimum(free, 1 - gate))
         self.free_outputs[self.task.outputs.start : self.task.outputs.stop] = 0
-        self.protect()
+        self.refresh()
 
-    def protect(self) -> None:
+    def refresh(self) -> None:
         """Work out the gradients' factors, 1 - min(a_i, a_j), once a task. The net's inputs count as used by all."""
         self.factors = []
+        if not self.learnt:
+            return
         chain = [*zip(self.stages, self.free, strict=True)]
         if len(self.net.heads) == 1:
             chain.append((self.net.staged.heads[0], self.free_outputs))
@@ -161,23 +160,3 @@ class HAT(OrdinaryMethod):
             if stage.layer.bias is not None:
                 self.factors.append((stage.layer.bias, free))
             before = free
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add embeddings, what is free, and the place within the epoch."""
-        gates = {"embedding": [e.detach() for e in self.embedding], "learnt": self.learnt, "free": self.free}
-        return {**super().state_dict(), **gates, "free_outputs": self.free_outputs, "batch": self.batch}
-
-    @torch.no_grad()
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        for name in ("embedding", "free"):
-            for mine, saved in zip(getattr(self, name), state[name], strict=True):
-                mine.copy_(saved)
-        self.free_outputs.copy_(state["free_outputs"])
-        self.batch.copy_(state["batch"])
-        device = self.batch.device
-        self.learnt = {task: [e.to(device, copy=True) for e in saved] for task, saved in state["learnt"].items()}
-        self.factors = []
-        if self.learnt:
-            self.protect()

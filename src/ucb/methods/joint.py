@@ -6,7 +6,7 @@ With several heads the net answers with all of them side by side, and an example
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 import torch.nn.functional as F
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ucb.methods.base import Method, Settings, TaskInfo
 from ucb.nets import HeadedNet
-from ucb.nets.norms import TaskBatchNorm2d
+from ucb.nets.heads import TaskBatchNorm2d
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Joint(Method):
     memory = "all data of all tasks"
     is_joint = True
     settings: JointSettings
+    remembered: ClassVar[tuple[str, ...]] = ("first",)
 
     def __init__(self, net: HeadedNet, settings: Any, generator: torch.Generator) -> None:
         if len(net.heads) > 1 and any(isinstance(module, TaskBatchNorm2d) for module in net.modules()):
@@ -65,12 +66,3 @@ class Joint(Method):
         self.head_of = self.head_of.to(y.device)
         foreign = self.head_of[y].unsqueeze(1) != self.head_of
         return F.cross_entropy(logits.masked_fill(foreign, -torch.inf), y)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the first weights."""
-        return {**super().state_dict(), "first": self.first}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.first = state["first"]

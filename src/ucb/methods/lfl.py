@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes import checks
-from ucb.methods.base import Settings, chosen, method
+from ucb.methods.base import Settings, method, setting
 from ucb.methods.old_net import ComparesWithOldNet
 
 
@@ -16,12 +16,8 @@ from ucb.methods.old_net import ComparesWithOldNet
 class LFLSettings(Settings):
     """How much the features count."""
 
-    strength: float = chosen(0.01, among=(0.003, 0.01, 0.03, 0.1))
+    strength: float = setting(0.01, grid=(0.003, 0.01, 0.03, 0.1), check=checks.not_negative)
     """The paper's lambda, for the mean over the batch: it does not depend on the batch's size."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.not_negative("strength", self.strength)
 
 
 @method
@@ -39,8 +35,8 @@ class LessForgetfulLearning(ComparesWithOldNet):
     settings_type = LFLSettings
     settings: LFLSettings
 
-    def remembered(self) -> nn.Module:
-        """Copy the trunk."""
+    def part_to_compare(self) -> nn.Module:
+        """Return the trunk."""
         return self.net.trunk
 
     def penalty(self, x: Tensor, features: Tensor, logits: Tensor) -> Tensor:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes import checks
-from ucb.methods.base import Settings, chosen, method
+from ucb.methods.base import Settings, method, setting
 from ucb.methods.old_net import ComparesWithOldNet
 from ucb.nets import HeadedNet
 
@@ -18,14 +18,9 @@ from ucb.nets import HeadedNet
 class LwFSettings(Settings):
     """How much the old outputs count, and how soft they are when they are compared."""
 
-    strength: float = chosen(2.0, among=(0.5, 2.0))
+    strength: float = setting(2.0, grid=(0.5, 2.0), check=checks.not_negative)
     """The paper's lambda."""
-    temperature: float = chosen(2.0, among=(1.0, 2.0))
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.not_negative("strength", self.strength)
-        checks.positive("temperature", self.temperature)
+    temperature: float = setting(2.0, grid=(1.0, 2.0), check=checks.positive)
 
 
 @method
@@ -43,8 +38,8 @@ class LearningWithoutForgetting(ComparesWithOldNet):
     settings_type = LwFSettings
     settings: LwFSettings
 
-    def remembered(self) -> nn.Module:
-        """Copy trunk and heads."""
+    def part_to_compare(self) -> nn.Module:
+        """Return trunk and heads."""
         return self.net
 
     def penalty(self, x: Tensor, features: Tensor, logits: Tensor) -> Tensor:

@@ -7,25 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ucb.bayes import checks
-from ucb.methods.base import Settings, TaskData, chosen, method
-from ucb.methods.per_example import mean_powers, own_logits, some_inputs
-from ucb.methods.quadratic import QuadraticMethod, copied
+from ucb.methods.base import TaskData, at_least_0, method, setting
+from ucb.methods.per_example import mean_powers, some_inputs
+from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, copy_weights
 
 
 @dataclass(frozen=True)
-class MASSettings(Settings):
+class MASSettings(QuadraticSettings):
     """How strongly sensitive weights are held, and how many examples say which."""
 
-    strength: float = chosen(1.0, among=(0.1, 1.0, 10.0))
+    strength: float = setting(1.0, grid=(0.1, 1.0, 10.0))
     """The paper's lambda: the penalty is lambda sum Omega (theta - theta*)^2."""
-    importance_examples: int = 1000
+    importance_examples: int = setting(1000, check=at_least_0)
     """Training examples that the importance is taken from; 0 takes all."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.not_negative("strength", self.strength)
-        checks.count("importance_examples", self.importance_examples, least=0)
 
 
 @method
@@ -39,19 +33,14 @@ class MAS(QuadraticMethod):
     settings_type = MASSettings
     settings: MASSettings
 
-    @property
-    def stiffness(self) -> float:
-        """The penalty is lambda Omega (theta - theta*)^2, without a half."""
-        return 2 * self.settings.strength
-
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
         """Add the task's importance; hold the weights where they are now."""
 
         def squared_length(logits: Tensor) -> Tensor:
-            return own_logits(self, logits).square().sum(1, keepdim=True)
+            return self.own_logits(logits).square().sum(1, keepdim=True)
 
         inputs = some_inputs(data, self.settings.importance_examples, self.generator)
         more = mean_powers(self.net, self.weights, inputs, squared_length, power=1)
         self.importance = {name: value + self.importance.get(name, 0.0) for name, value in more.items()}
-        self.centre = copied(self.weights, self.weights)
+        self.centre = copy_weights(self.weights)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from abc import abstractmethod
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,11 +11,13 @@ from torch import Tensor, nn
 from ucb.methods.base import Settings, TaskInfo
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
-from ucb.nets.norms import TaskBatchNorm2d
+from ucb.nets.heads import TaskBatchNorm2d
 
 
 class ComparesWithOldNet(OrdinaryMethod):
     """Adds a penalty on leaving the old net to the NLL; in the first task there is no old net and no penalty."""
+
+    remembered = ("old", "old_outputs")
 
     def __init__(self, net: HeadedNet, settings: Settings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
@@ -26,19 +27,28 @@ class ComparesWithOldNet(OrdinaryMethod):
         """With one head: how many of its outputs earlier tasks had."""
 
     @abstractmethod
-    def remembered(self) -> nn.Module:
-        """Return the part of the net that is copied when a task begins."""
+    def part_to_compare(self) -> nn.Module:
+        """Return the part of the net of which a copy is kept when a task begins."""
 
     @abstractmethod
     def penalty(self, x: Tensor, features: Tensor, logits: Tensor) -> Tensor:
         """Return what is added to the NLL of a batch, given what the present net makes of it."""
 
     def begin_task(self, task: TaskInfo) -> None:
-        """Copy the net as the task finds it."""
+        """Note which outputs are old."""
         if self.task is not None:
             self.old_outputs = max(self.old_outputs, self.task.outputs.stop)
         super().begin_task(task)
-        self._set_old(self.remembered().state_dict() if task.index > 0 else None)
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Copy the net: as the task finds it or, if that is some time ago, for a state to be loaded."""
+        super().resume_task(task)
+        self.old = None
+        if task.index > 0:
+            self.old = copy.deepcopy(self.part_to_compare()).requires_grad_(False).eval()
+            for module in self.old.modules():
+                if isinstance(module, TaskBatchNorm2d):
+                    module.current = max(0, task.head - 1)  # the present task's own knows nothing yet
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of NLL and penalty, for which the trunk runs once."""
@@ -48,26 +58,3 @@ class ComparesWithOldNet(OrdinaryMethod):
         nll = self.nll(logits, y)
         (nll if self.old is None else nll + self.penalty(x, features, logits)).backward()
         return nll.detach()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the old net."""
-        old = None if self.old is None else dict(self.old.state_dict())
-        return {**super().state_dict(), "old": old, "old_outputs": self.old_outputs}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self._set_old(state["old"])
-        self.old_outputs = state["old_outputs"]
-
-    def _set_old(self, weights: dict[str, Any] | None) -> None:
-        if weights is None:
-            self.old = None
-            return
-        if self.old is None:
-            self.old = copy.deepcopy(self.remembered()).requires_grad_(False).eval()
-        self.old.load_state_dict(weights)
-        assert self.task is not None
-        for module in self.old.modules():
-            if isinstance(module, TaskBatchNorm2d):
-                module.current = max(0, self.task.head - 1)  # the present task's own knows nothing yet

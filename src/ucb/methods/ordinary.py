@@ -7,7 +7,6 @@ from torch import Tensor, nn
 
 from ucb.methods.base import Asked, Method, Settings
 from ucb.nets import HeadedNet
-from ucb.nets.norms import is_of_one_task
 
 
 class OrdinaryMethod(Method):
@@ -20,9 +19,7 @@ class OrdinaryMethod(Method):
 
     def shared(self) -> dict[str, nn.Parameter]:
         """Return the parameters that all tasks share, by name: the trunk's, and the head's where there is one only."""
-        one_head = len(self.net.heads) == 1
-        parameters = self.net.named_parameters()
-        return {n: p for n, p in parameters if one_head or (n.startswith("trunk.") and not is_of_one_task(n))}
+        return {name: p for name, p in self.net.named_parameters() if self.net.is_shared(name)}
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the NLL, and of what a method adds to it."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes import checks
-from ucb.methods.base import Asked, Settings, TaskInfo
+from ucb.methods.base import Asked, Settings, TaskInfo, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets.stages import Stage, Staged
 
@@ -18,12 +18,8 @@ from ucb.nets.stages import Stage, Staged
 class OwnHeadSettings(Settings):
     """For how many tasks there is room."""
 
-    tasks: int = 5
+    tasks: int = setting(5, check=checks.count)
     """Where the given net has one head: how many tasks get a copy of it. Several heads say it themselves."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.count("tasks", self.tasks)
 
     def heads_of(self, staged: Staged) -> Sequence[Stage]:
         """Return a head for each task."""

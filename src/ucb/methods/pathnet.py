@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import copy
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ucb.bayes import checks
-from ucb.methods.base import Asked, TaskData, TaskInfo, chosen, method
+from ucb.methods.base import Asked, TaskData, TaskInfo, method, setting
 from ucb.methods.own_heads import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet
-from ucb.nets.modular import ModularNet, Path
-from ucb.nets.stages import draw_weights, split_for
+from ucb.nets.stages import ModularNet, Path, draw_weights, split_for
 
 FURTHEST_MUTATION = 2
 UNKNOWN = -1.0
@@ -24,21 +24,14 @@ UNKNOWN = -1.0
 class PathNetSettings(OwnHeadSettings):
     """The size of the bank and of a path, and how long paths compete."""
 
-    modules: int = 16
-    active: int = 3
+    modules: int = setting(16, check=checks.count)
+    active: int = setting(3, check=checks.count)
     """How many modules of a stage a path names."""
-    population: int = 2
-    generations: int = 20
+    population: int = setting(2, check=partial(checks.count, least=2))
+    generations: int = setting(20, check=checks.count)
     """Tournaments at most; in a short evolution there are fewer, since every contender gets a batch at least."""
-    evolution: float = chosen(2.0, among=(1.0, 2.0))
+    evolution: float = setting(2.0, grid=(1.0, 2.0), check=checks.not_negative)
     """Epochs' worth of batches that a task spends on tournaments; then the best path goes on by itself."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        for name in ("modules", "active", "generations"):
-            checks.count(name, getattr(self, name))
-        checks.count("population", self.population, least=2)
-        checks.not_negative("evolution", self.evolution)
 
 
 @dataclass
@@ -66,6 +59,14 @@ class Evolution:
         """The path that is trained now."""
         return self.population[self.pair[self.turn]] if self.pair else self.best
 
+    def state_dict(self) -> dict[str, Any]:
+        """Return all fields."""
+        return asdict(self)
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Continue where the state was taken."""
+        vars(self).update(copy.deepcopy(state))
+
 
 @method
 class PathNet(OwnHeadMethod):
@@ -78,6 +79,7 @@ class PathNet(OwnHeadMethod):
     settings_type = PathNetSettings
     settings: PathNetSettings
     net: ModularNet
+    remembered = ("paths", "evolution", "right")
 
     def __init__(self, net: HeadedNet, settings: PathNetSettings, generator: torch.Generator) -> None:
         staged = split_for(self.name, net)
@@ -140,7 +142,7 @@ class PathNet(OwnHeadMethod):
         if at.turn == 1:
             return
         winner, loser = sorted(at.pair, key=lambda index: -at.scores[index])
-        at.population[loser], at.scores[loser] = self.mutated(at.population[winner]), UNKNOWN
+        at.population[loser], at.scores[loser] = self.mutate(at.population[winner]), UNKNOWN
         at.generations += 1
         at.pair = self.contenders() if at.generations < tournaments else []
 
@@ -149,7 +151,7 @@ class PathNet(OwnHeadMethod):
         first = int(self.random(0, self.settings.population, ()))
         return [first, (first + int(self.random(1, self.settings.population, ()))) % self.settings.population]
 
-    def mutated(self, path: Path) -> Path:
+    def mutate(self, path: Path) -> Path:
         """Return a copy whose module numbers each move, by chance about one in all, by 2 at most."""
         old = torch.tensor(path, device=self.right.device)
         steps = self.random(-FURTHEST_MUTATION, FURTHEST_MUTATION + 1, tuple(old.shape))
@@ -178,7 +180,7 @@ class PathNet(OwnHeadMethod):
         assert self.task is not None
         self.paths[self.task.index] = copy.deepcopy(self.evolution.best)
         self.evolution = Evolution([self.paths[self.task.index]], [UNKNOWN])
-        self.freeze()
+        self.refresh()
         frozen = self.frozen()
         for depth, bank in enumerate(self.net.banks):
             for index, module in enumerate(bank):
@@ -189,21 +191,9 @@ class PathNet(OwnHeadMethod):
         """Return stage and number of every module that a finished task uses."""
         return {(d, index) for path in self.paths.values() for d, used in enumerate(path) for index in used}
 
-    def freeze(self) -> None:
+    def refresh(self) -> None:
         """Let exactly the modules learn that no finished task uses."""
         frozen = self.frozen()
         for depth, bank in enumerate(self.net.banks):
             for index, module in enumerate(bank):
                 module.requires_grad_((depth, index) not in frozen)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the paths and where the evolution stands."""
-        return {**super().state_dict(), "paths": self.paths, "evolution": asdict(self.evolution), "right": self.right}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.paths = copy.deepcopy(state["paths"])
-        self.evolution = Evolution(**copy.deepcopy(state["evolution"]))
-        self.right.copy_(state["right"])
-        self.freeze()

@@ -14,22 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from ucb.methods.base import Method, TaskData
+from ucb.bayes.curvature import class_roots
+from ucb.methods.base import TaskData, Weights
+from ucb.methods.ordinary import OrdinaryMethod
 
-Weights = dict[str, Tensor]
 Values = Callable[[Tensor], Tensor]
 """Takes logits [rows, outputs] to the values [rows, k] whose gradients are wanted; no row may look at another."""
 
 _ROWS = 64
 _NUMBERS = 2**23
 """How many numbers the gradients of a few examples may fill at a time."""
-
-
-def own_logits(method: Method, logits: Tensor) -> Tensor:
-    """Return the outputs that take part in a method's loss."""
-    assert method.task is not None
-    own = method.task.outputs
-    return logits[:, own.start : own.stop] if method.settings.own_classes else logits
 
 
 def some_inputs(data: TaskData, most: int, generator: torch.Generator) -> Iterator[Tensor]:
@@ -43,6 +37,23 @@ def some_inputs(data: TaskData, most: int, generator: torch.Generator) -> Iterat
     parts = taken.split([len(y) for _, y in data.train()])
     found = [x[part.to(x.device)] for (x, _), part in zip(data.train(), parts, strict=True)]
     yield from torch.cat(found).split(_ROWS)
+
+
+def fisher(method: OrdinaryMethod, data: TaskData, most: int) -> Weights:
+    """Return the diagonal of the Fisher information: how sharply a task's answers pin down each shared weight.
+
+    It is E_x E_{c ~ p(.|x)} (d log p(c|x) / d theta)^2, from at most ``most`` training examples (0: all), and always
+    above 0. The inner expectation is the sum over all classes, under the net's own probabilities: the labels play no
+    part.
+    """
+
+    def roots(logits: Tensor) -> Tensor:
+        return class_roots(method.own_logits(logits))
+
+    inputs = some_inputs(data, most, method.generator)
+    mean = mean_powers(method.net, method.shared(), inputs, roots, power=2)
+    # a weight that no task needs must be able to take part in a weighted mean, away from slow subnormal numbers
+    return {name: value.clamp_min(max(1e-20, torch.finfo(value.dtype).tiny)) for name, value in mean.items()}
 
 
 def mean_powers(
@@ -66,7 +77,7 @@ def _linear_powers(net: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, 
 
     Of code that uses a layer's weights without calling it, nothing is known here.
     """
-    logits, calls = _watched(net, x)
+    logits, calls = _record_calls(net, x)
     used_once = {layer: made[0] for layer, made in calls.items() if len(made) == 1 and made[0][0].dim() == 2}
     if not used_once:
         return {}
@@ -83,7 +94,7 @@ def _linear_powers(net: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, 
     return {name: sums[id(p)] for name, p in parameters.items() if id(p) in sums}
 
 
-def _watched(net: nn.Module, x: Tensor) -> tuple[Tensor, dict[nn.Linear, list[tuple[Tensor, Tensor]]]]:
+def _record_calls(net: nn.Module, x: Tensor) -> tuple[Tensor, dict[nn.Linear, list[tuple[Tensor, Tensor]]]]:
     """Return the net's answer, and input and output of each call of each linear layer that shares no parameter."""
     calls: dict[nn.Linear, list[tuple[Tensor, Tensor]]] = {}
 

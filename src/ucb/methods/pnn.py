@@ -7,8 +7,7 @@ import torch
 from ucb.methods.base import TaskInfo, method
 from ucb.methods.own_heads import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet
-from ucb.nets.columns import ColumnNet
-from ucb.nets.stages import split_for
+from ucb.nets.stages import ColumnNet, split_for
 
 
 @method

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from ucb.methods.base import Settings, TaskInfo
+from ucb.bayes import checks
+from ucb.methods.base import Settings, TaskInfo, Weights, setting
 from ucb.methods.ordinary import OrdinaryMethod
-from ucb.methods.per_example import Weights
 from ucb.nets import HeadedNet
 
 
-def copied(weights: Mapping[str, Tensor], like: Mapping[str, Tensor]) -> Weights:
-    """Return copies of weights, where and in the type that the parameters of the same names are."""
-    return {name: value.detach().to(like[name].device, like[name].dtype, copy=True) for name, value in weights.items()}
+def copy_weights(weights: Mapping[str, Tensor]) -> Weights:
+    """Return copies that no gradient reaches."""
+    return {name: value.detach().clone() for name, value in weights.items()}
 
 
 def add_quadratic(importance: Weights, centre: Weights, more: Weights, at: Mapping[str, Tensor]) -> None:
@@ -31,16 +31,28 @@ def add_quadratic(importance: Weights, centre: Weights, more: Weights, at: Mappi
         centre[name].lerp_(at[name].detach(), value / importance[name])
 
 
+@dataclass(frozen=True)
+class QuadraticSettings(Settings):
+    """How strongly important weights are held."""
+
+    strength: float = setting(1.0, check=checks.not_negative)
+
+
 class QuadraticMethod(OrdinaryMethod):
-    """Minimises the NLL plus ``stiffness``/2 sum importance (theta - centre)^2 over the shared parameters.
+    """Minimises the NLL plus s/2 sum importance (theta - centre)^2 over the shared parameters, s = stiffness strength.
 
     The step is implicit in the penalty: after the plain step each weight goes to the minimum of the penalty and its
-    squared distance / (2 lr), a share s/(1+s) of the way to its centre, s = lr stiffness importance. To first order in
-    the rate this is the gradient step, with the same points of rest; but where s > 2 the gradient step overshoots
-    further each time, and this one never overshoots. It is also the cheaper one: a single pass.
+    squared distance / (2 lr), a share p/(1+p) of the way to its centre, p = lr s importance. To first order in the rate
+    this is the gradient step, with the same points of rest; but where p > 2 the gradient step overshoots further each
+    time, and this one never overshoots. It is also the cheaper one: a single pass.
     """
 
-    def __init__(self, net: HeadedNet, settings: Settings, generator: torch.Generator) -> None:
+    settings: QuadraticSettings
+    remembered: ClassVar[tuple[str, ...]] = ("importance", "centre")
+    stiffness: ClassVar[float] = 2.0
+    """The penalty's second derivative for a strength and an importance of 1: it is 2 where there is no half in it."""
+
+    def __init__(self, net: HeadedNet, settings: QuadraticSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
         self.weights = self.shared()
         self.importance: Weights = {}
@@ -49,15 +61,10 @@ class QuadraticMethod(OrdinaryMethod):
         self.pull: Weights = {}
         """The share of its way to the centre that a weight goes each step: follows from importance and rate."""
 
-    @property
-    @abstractmethod
-    def stiffness(self) -> float:
-        """The penalty's second derivative for an importance of 1."""
-
     def begin_task(self, task: TaskInfo) -> None:
         """Let what the last task left act from now on."""
         super().begin_task(task)
-        self._set_pull()
+        self.refresh()
 
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
         """One step on the batch, and the way back towards the centre."""
@@ -70,19 +77,9 @@ class QuadraticMethod(OrdinaryMethod):
     def set_rate(self, lr: float) -> None:
         """Set the learning rate."""
         super().set_rate(lr)
-        self._set_pull()
+        self.refresh()
 
-    def _set_pull(self) -> None:
-        factor = self.optimizer.param_groups[0]["lr"] * self.stiffness
+    def refresh(self) -> None:
+        """Let the pull follow the importances and the rate."""
+        factor = self.optimizer.param_groups[0]["lr"] * (self.stiffness * self.settings.strength)
         self.pull = {name: (s := value * factor) / (1 + s) for name, value in self.importance.items()}
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the penalty."""
-        return {**super().state_dict(), "importance": self.importance, "centre": self.centre}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.importance = copied(state["importance"], self.weights)
-        self.centre = copied(state["centre"], self.weights)
-        self._set_pull()

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ucb.bayes import checks
-from ucb.methods.base import Settings, TaskData, TaskInfo, chosen, method
-from ucb.methods.per_example import Weights
-from ucb.methods.quadratic import QuadraticMethod, copied
+from ucb.methods.base import TaskData, TaskInfo, Weights, method, setting
+from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, copy_weights
 from ucb.nets import HeadedNet
 
 
 @dataclass(frozen=True)
-class SISettings(Settings):
+class SISettings(QuadraticSettings):
     """How strongly weights that did much are held."""
 
-    strength: float = chosen(0.3, among=(0.1, 0.3, 1.0, 3.0))
+    strength: float = setting(0.3, grid=(0.1, 0.3, 1.0, 3.0))
     """The paper's c: the penalty is c sum Omega (theta - theta*)^2."""
-    damping: float = 0.1
+    damping: float = setting(0.1, check=checks.positive)
     """The paper's xi, which bounds the importance of a weight that hardly moved."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.not_negative("strength", self.strength)
-        checks.positive("damping", self.damping)
 
 
 @method
@@ -40,22 +33,18 @@ class SI(QuadraticMethod):
     memory = "3 values a shared weight (summed importance, last weights, running path integral), however many tasks"
     settings_type = SISettings
     settings: SISettings
+    remembered = ("omega",)
 
     def __init__(self, net: HeadedNet, settings: SISettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
         self.omega: Weights = {}
-        self._before = copied(self.weights, self.weights)
+        self._before = copy_weights(self.weights)
         self._gradient: Weights = {}
-
-    @property
-    def stiffness(self) -> float:
-        """The penalty is c Omega (theta - theta*)^2, without a half."""
-        return 2 * self.settings.strength
 
     def begin_task(self, task: TaskInfo) -> None:
         """Begin a new path at the weights as they are."""
         super().begin_task(task)
-        self.centre = copied(self.weights, self.weights)
+        self.centre = copy_weights(self.weights)
         self.omega = {name: torch.zeros_like(p) for name, p in self.weights.items()}
 
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
@@ -73,7 +62,7 @@ class SI(QuadraticMethod):
     def adjust_gradients(self) -> None:
         """Note the NLL's gradient; clipping, which shortens the step, would change it."""
         found = {name: p.grad for name, p in self.weights.items() if p.grad is not None}
-        self._gradient = copied(found, found) if self.settings.clip > 0 else found
+        self._gradient = copy_weights(found) if self.settings.clip > 0 else found
 
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
@@ -85,13 +74,4 @@ class SI(QuadraticMethod):
             drift = p - self.centre[name]
             more = self.omega[name].clamp_min(0) / (drift.square() + self.settings.damping)
             self.importance[name] = more + self.importance.get(name, 0.0)
-        self.centre = copied(self.weights, self.weights)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add the path so far."""
-        return {**super().state_dict(), "omega": self.omega}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.omega = copied(state["omega"], self.weights)
+        self.centre = copy_weights(self.weights)

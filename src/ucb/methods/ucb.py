@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from ucb.methods.base import TaskData, TaskInfo, chosen, method
+from ucb.methods.base import TaskData, TaskInfo, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import UCB, Importance, RateScale
-from ucb.optim.groups import Group
+from ucb.optim.base import Group
 from ucb.optim.ucb import On
 
 
@@ -20,7 +20,7 @@ class UCBSettings(BayesianSettings):
     rho_lr: float = 0.0
     """Rho's own base rate; 0 takes mu's."""
     importance: Importance = "certainty"
-    gain: float = chosen(1.0, among=(0.5, 1.0, 2.0, 5.0))
+    gain: float = setting(1.0, grid=(0.5, 1.0, 2.0, 5.0))
     cap: float = 1.0
     """The largest factor on a rate; 0 lifts it."""
     on: On = "mu"

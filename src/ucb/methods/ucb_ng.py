@@ -12,11 +12,10 @@ from torch import Tensor
 
 from ucb.bayes.curvature import class_roots
 from ucb.bayes.kernels.beside import beside, mark
-from ucb.methods.base import TaskData, TaskInfo, chosen, method
+from ucb.methods.base import TaskData, TaskInfo, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
-from ucb.methods.per_example import own_logits
 from ucb.optim import UCBNG
-from ucb.optim.groups import Group
+from ucb.optim.base import Group
 
 SHARE = 0.1
 """Rows whose curvature a step observes, beside those that it learns under all weight samples."""
@@ -32,15 +31,15 @@ NUMBERS = 2**24
 class UCBNGSettings(BayesianSettings):
     """See :class:`ucb.optim.UCBNG`; the prior's spread is sigma's start."""
 
-    lr: float = chosen(0.15, among=(0.1, 0.3, 0.5))
+    lr: float = setting(0.15, grid=(0.1, 0.3, 0.5))
     clip: float = 0.0
     spread: float = 2.4
     """On 784-1200 this is a prior spread of 0.05. Far below it (0.1) the prior outweighs a task's curvature, and sigma
     hardly moves."""
-    temperature: float = chosen(0.05, among=(0.003, 0.03, 0.1, 0.3))
+    temperature: float = setting(0.05, grid=(0.003, 0.03, 0.1, 0.3))
     beta: float = 0.02
     """At most so: a task's running curvature reaches back over one pass through its held-out inputs."""
-    power: float = chosen(1.0, among=(1.0, 2.0))
+    power: float = setting(1.0, grid=(1.0, 2.0))
     pull: bool = False
     uniform: bool = False
     """The control: every weight of a tensor learns at the mean of the rates."""
@@ -84,12 +83,12 @@ class UCBNGMethod(BayesianMethod):
         self.objective = dataclasses.replace(self.objective, temperature=0.0, roots=self._roots)
 
     def _roots(self, logits: Tensor) -> Tensor:
-        return class_roots(own_logits(self, logits))
+        return class_roots(self.own_logits(logits))
 
     def look(self, data: TaskData) -> None:
         """Have held-out inputs at hand, in a random order that is always the same."""
         assert self.task is not None
-        x = thinned((x for x, _ in data.validation()), NUMBERS)
+        x = thin_out((x for x, _ in data.validation()), NUMBERS)
         self.held_out = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)]
         rows = self._rows(math.ceil(self.task.size / self.task.batches))
         self.optimizer.beta = min(self.settings.beta, rows / len(x))
@@ -125,7 +124,7 @@ class UCBNGMethod(BayesianMethod):
         self.held_out = None
 
 
-def thinned(batches: Iterable[Tensor], most: int) -> Tensor:
+def thin_out(batches: Iterable[Tensor], most: int) -> Tensor:
     """Return all rows of some batches or, if they would fill more than ``most`` numbers, every second, fourth, ..."""
     kept: list[Tensor] = []
     every, count = 1, 0

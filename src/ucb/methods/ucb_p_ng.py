@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ucb.bayes import checks
 from ucb.bayes.posterior import Gaussian
-from ucb.methods.base import TaskData, TaskInfo, chosen, method
-from ucb.methods.owned_gaussians import OwnedGaussians
+from ucb.methods.base import TaskData, TaskInfo, Weights, fraction, method, one_of, setting
+from ucb.methods.ownership import Masks, OwnedGaussians
 from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
 from ucb.optim import UCBNG, importance, least_important
-from ucb.optim.groups import Group
+from ucb.optim.base import Group
 
 Ranking = Literal["snr", "certainty", "magnitude", "fisher", "random"]
 
@@ -23,17 +22,17 @@ Ranking = Literal["snr", "certainty", "magnitude", "fisher", "random"]
 class UCBPNGSettings(UCBNGSettings):
     """How weights are ranked, how many a task gives back, and how long it trains those that it keeps."""
 
-    lr: float = chosen(0.05, among=(0.05, 0.1))
-    temperature: float = chosen(0.01, among=(0.003, 0.01, 0.03))
+    lr: float = setting(0.05, grid=(0.05, 0.1))
+    temperature: float = setting(0.01, grid=(0.003, 0.01, 0.03))
     power: float = 1.0
-    prune: float = chosen(0.8, among=(0.7, 0.8, 0.9))
+    prune: float = setting(0.8, grid=(0.7, 0.8, 0.9), check=fraction)
     """The share of the free weights that a task gives back."""
     tolerance: float = -1.0
     """Percentage points that pruning may cost on held-out data, before the rest is trained again: the largest share
     from ``prune`` down to one half that costs no more is given back. Below 0 it is ``prune`` whatever it costs."""
-    retraining: float = 1 / 3
+    retraining: float = setting(1 / 3, check=fraction)
     """The share of the epochs after pruning."""
-    ranking: Ranking = "snr"
+    ranking: Ranking = setting("snr", check=one_of(Ranking))
     """|mu|/sigma; 1/sigma; and the controls |mu|, mu^2 h with the curvature h, and random numbers."""
     whole_net: bool = False
     """Rank the weights of all tensors together, but let each keep ``floor`` of its free ones at least."""
@@ -45,12 +44,8 @@ class UCBPNGSettings(UCBNGSettings):
         super().__post_init__()
         if self.power != 1.0 or self.uniform:
             raise ValueError("ucb-p-ng gives no weight a rate of its own: leave out power and uniform")
-        for name in ("prune", "retraining"):
-            if not 0 < getattr(self, name) < 1:
-                raise ValueError(f"{name} must be between 0 and 1, not {getattr(self, name)}")
         if not 0 <= self.floor <= 1:
             raise ValueError(f"floor must be between 0 and 1, not {self.floor}")
-        checks.one_of("ranking", self.ranking, get_args(Ranking))
 
     def shares(self) -> list[float]:
         """Return the shares that are tried, the largest first."""
@@ -76,6 +71,7 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
     needs_boundaries = True
     settings_type = UCBPNGSettings
     settings: UCBPNGSettings
+    remembered = ("is_retraining",)
     is_retraining = False
     """Whether what the task gave back takes no part now."""
 
@@ -95,41 +91,30 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
         if self.owners.tasks > 0:
             self.restart_free_weights(means=not self.settings.warm)
 
-    def hold(self) -> None:
+    def refresh(self) -> None:
         """Let the optimiser move free weights only, or the task's own, and set aside what it gave back."""
-        super().hold()
-        number = 0 if self.task is None else self.task.index + 1
-        learning = number if self.owners.tasks >= number else 0
-        movable = {name: self.owners.of[name] == learning for name in self.movable}
+        super().refresh()
+        movable, number = self.movable_masks(), 0 if self.task is None else self.task.index + 1
         self.optimizer.hold({g.mu: movable[name] for name, g in self.shared_gaussians if name in movable})
         for name, gaussian in self.shared_gaussians:
             gaussian.prune(self.owners.used_by(name, number) if self.is_retraining else None)
 
     def begin_phase(self, phase: int, data: TaskData) -> None:
         """Claim the weights that matter most, by the curvature at the present means."""
-        assert self.task is not None
         assert self.held_out is not None
-        number = self.task.index + 1
         self.optimizer.measure(self.objective, self.net, self.held_out)
-        self.owners.claim(self._choose(data, number), number)
+        kept = self._choose(data)
         self.is_retraining = True
-        self.hold()
+        self.claim(kept)
 
     @torch.no_grad()
-    def _choose(self, data: TaskData, number: int) -> dict[str, Tensor]:
+    def _choose(self, data: TaskData) -> Masks:
         """Return the weights that the task keeps."""
         omega = {name: self._rank(gaussian) for name, gaussian in self.shared_gaussians}
         shares = self.settings.shares()
         if len(shares) == 1:
-            return self._kept(omega, shares[0])
-        right, total = self.count_right(data)
-        for share in shares:
-            kept = self._kept(omega, share)
-            with self.using({n: mask | self.owners.used_by(n, number) for n, mask in kept.items()}):
-                still_right, _ = self.count_right(data)
-            if 100 * (right - still_right) <= self.settings.tolerance * total:
-                break
-        return kept
+            return self._select(omega, shares[0])
+        return self.prune_most(data, shares, lambda share: self._select(omega, share), self.settings.tolerance)[0]
 
     def _rank(self, gaussian: Gaussian) -> Tensor:
         """Return how important each weight is."""
@@ -143,19 +128,18 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
             return curvature * mu.square()
         return torch.rand(mu.shape, generator=self.generator, device=mu.device)
 
-    def _kept(self, omega: dict[str, Tensor], share: float) -> dict[str, Tensor]:
+    def _select(self, omega: Weights, share: float) -> Masks:
         """Mark the free weights that are not among the least important."""
-        free = {name: self.owners.free(name) for name in omega}
         if not self.settings.whole_net:
-            return {name: free[name] & ~least_important(omega[name], share, free[name]) for name in omega}
+            return {name: self.owners.select(name, omega[name], share) for name in omega}
+        free = {name: self.owners.free(name) for name in omega}
         sizes = [each.numel() for each in omega.values()]
         together = torch.cat([each.flatten() for each in omega.values()])
         among = torch.cat([each.flatten() for each in free.values()])
         pruned = least_important(together, share, among).split(sizes)
         kept = {}
         for (name, each), part in zip(omega.items(), pruned, strict=True):
-            at_least = free[name] & ~least_important(each, 1 - self.settings.floor, free[name])
-            kept[name] = (free[name] & ~part.view_as(each)) | at_least
+            kept[name] = (free[name] & ~part.view_as(each)) | self.owners.select(name, each, 1 - self.settings.floor)
         return kept
 
     def adjust_gradients(self) -> None:
@@ -167,15 +151,4 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
         """Let the task's curvature join the precision of its own weights."""
         super().end_task(data)
         self.is_retraining = False
-        self.hold()
-
-    def state_dict(self) -> dict[str, Any]:
-        """Add whether weights are set aside."""
-        return {**super().state_dict(), "is_retraining": self.is_retraining}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        self.is_retraining = state["is_retraining"]
-        super().load_state_dict(state)
-        self.net.load_state_dict(state["net"])  # the optimiser has let every sigma follow, also those that are held
-        self.hold()
+        self.refresh()

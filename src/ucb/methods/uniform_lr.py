@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from ucb.methods.base import method
 from ucb.methods.ucb import UCBMethod, UCBSettings
 from ucb.optim import UniformLR
-from ucb.optim.groups import Group
+from ucb.optim.base import Group
 
 
 @dataclass(frozen=True)

@@ -1,45 +1,42 @@
-"""VCL (Nguyen et al., ICLR 2018), without a coreset: the posterior of one task is the prior of the next."""
+"""VCL (Nguyen et al., ICLR 2018), without a coreset: the posterior of one task is the prior of the next.
+
+VCL takes Adam's steps, VCL-GNG natural gradients within Adam (Chen, Diethe and Lawrence 2019), and VCL-Vadam reads the
+spreads off Adam's second moments (Khan et al., ICML 2018).
+"""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes import ELBO, Normal, PreviousPosterior, Prior, checks, mean_forward
-from ucb.methods.base import TaskData, TaskInfo, chosen, method
+from ucb.bayes import ELBO, Estimator, Normal, PreviousPosterior, Prior, checks, mean_forward
+from ucb.methods.base import TaskData, TaskInfo, Weights, fraction, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.nets import HeadedNet
-from ucb.optim.adam import Adam
-from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group
+from ucb.optim import GNG, Adam, Vadam
+from ucb.optim.base import Group, PerWeightOptimizer
 
 
 @dataclass(frozen=True)
 class VCLSettings(BayesianSettings):
     """The prior of what no task has learnt yet is N(0, prior_sigma^2), so the mixture's settings have no effect."""
 
-    lr: float = chosen(1e-3, among=(3e-4, 1e-3, 3e-3))
+    lr: float = setting(1e-3, grid=(3e-4, 1e-3, 3e-3))
     clip: float = 0.0
-    spread: float = chosen(1.0, among=(0.05, 1.0, 2.0))
+    spread: float = setting(1.0, grid=(0.05, 1.0, 2.0))
     """Where inference starts. 0.05 is a variance of 1e-6 in a layer of 784 inputs, as Nguyen et al. have it; but sigma
     grows only slowly from there: after a few epochs the first task is so sure that the next can hardly learn."""
     samples: int = 1
     """One is enough where ``local`` draws noise for every row."""
     temperature: float = 1.0
     """VCL is defined at 1."""
-    prior_sigma: float = 1.0
-    fit: float = 0.5
+    prior_sigma: float = setting(1.0, check=checks.positive)
+    fit: float = setting(0.5, check=fraction)
     """The share of the first task's epochs that goes into the maximum-likelihood fit."""
-
-    def __post_init__(self) -> None:
-        checks.positive("prior_sigma", self.prior_sigma)
-        if not 0 < self.fit < 1:
-            raise ValueError(f"fit must be between 0 and 1, not {self.fit}")
-        super().__post_init__()  # makes an objective, with this prior
 
     def objective(self, size: int, generator: torch.Generator) -> ELBO:
         """Return the ELBO of a first task, whose KL is known in closed form."""
@@ -60,6 +57,7 @@ class VCL(BayesianMethod):
     memory = "mean and spread of every shared weight after the last task, however many tasks"
     settings_type: ClassVar[type[VCLSettings]] = VCLSettings
     settings: VCLSettings
+    remembered = ("prior", "is_fitting")
 
     def __init__(self, net: HeadedNet, settings: VCLSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
@@ -106,18 +104,86 @@ class VCL(BayesianMethod):
     def _set_prior(self, prior: Prior) -> None:
         self.objective = dataclasses.replace(self.objective, prior=prior)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Add the prior, where it is an earlier posterior, and whether the fit is under way."""
+    @property
+    def prior(self) -> Weights | None:
+        """Means and spreads of the last task's posterior; None before a task has ended."""
         prior = self.objective.prior
-        known = dict(prior.state_dict()) if isinstance(prior, PreviousPosterior) else None
-        return {**super().state_dict(), "prior": known, "is_fitting": self.is_fitting}
+        return dict(prior.state_dict()) if isinstance(prior, PreviousPosterior) else None
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.is_fitting = state["is_fitting"]
+    @prior.setter
+    def prior(self, known: Weights | None) -> None:
         prior: Prior = Normal(self.settings.prior_sigma)
-        if state["prior"] is not None:
+        if known is not None:
             prior = self._present_posterior()
-            prior.load_state_dict(state["prior"])
+            prior.load_state_dict(known)
         self._set_prior(prior)
+
+
+@dataclass(frozen=True)
+class VCLGNGSettings(VCLSettings):
+    """VCL's, with more room at the start: natural steps are shorter where sigma is small."""
+
+    spread: float = setting(2.0, grid=(0.05, 1.0, 2.0))
+
+
+@method
+class VCLGNG(VCL):
+    """The prior, the objective and the fit are VCL's; certain weights take small steps: see :mod:`ucb.optim.gng`."""
+
+    name = "vcl-gng"
+    summary = "VCL with Gaussian natural gradients in Adam"
+    paper = "Chen et al. 2019"
+    settings_type = VCLGNGSettings
+    settings: VCLGNGSettings
+
+    def make_optimizer(self, groups: list[Group]) -> GNG:
+        """Return Adam on natural gradients."""
+        return GNG(groups, self.settings.lr)
+
+
+@dataclass(frozen=True)
+class VCLVadamSettings(BayesianSettings):
+    """See :class:`ucb.optim.Vadam`; the prior is N(0, sigma^2) with each layer's starting sigma."""
+
+    lr: float = setting(3e-3, grid=(1e-3, 3e-3, 1e-2))
+    clip: float = 0.0
+    spread: float = 2.0
+    """On 784-1200 this is a prior spread of 0.04."""
+    temperature: float = setting(0.1, grid=(0.1, 1.0), check=checks.positive)
+    """The paper's is 1, where so narrow a prior pulls hard: a second task then learns slowly."""
+    samples: int = 1
+    estimator: Estimator = "weights"
+
+
+@method
+class VCLVadam(BayesianMethod):
+    """The optimiser holds the prior and the last posterior; the objective is the likelihood alone.
+
+    No fit goes before: the noise is there from the first step, as in the paper.
+    """
+
+    name = "vcl-vadam"
+    summary = "VCL by weight perturbation in Adam"
+    paper = "Khan et al., ICML 2018"
+    memory = "mean and precision of every shared weight after the last task, however many tasks"
+    settings_type = VCLVadamSettings
+    settings: VCLVadamSettings
+    optimizer: Vadam
+
+    def make_optimizer(self, groups: list[Group]) -> Vadam:
+        """Return Vadam."""
+        return Vadam(groups, 1, self.settings.lr, temperature=self.settings.temperature)
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Tell the optimiser the task's size."""
+        super().begin_task(task)
+        self.optimizer.begin(task.size)
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Leave the prior to the optimiser."""
+        super().resume_task(task)
+        self.objective = dataclasses.replace(self.objective, temperature=0.0)
+
+    def end_task(self, data: TaskData) -> None:
+        """Let what is known now be the next task's prior."""
+        self.optimizer.consolidate()

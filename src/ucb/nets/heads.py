@@ -1,4 +1,4 @@
-"""A trunk that all tasks share, and their heads."""
+"""A trunk that all tasks share, their heads, and normalisation that each task has for itself."""
 
 from __future__ import annotations
 
@@ -10,7 +10,27 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ucb.nets.norms import TaskBatchNorm2d
+
+class TaskBatchNorm2d(nn.Module):
+    """Batch normalisation with one set of statistics, scale and shift for each task; the net says which is current.
+
+    Batch statistics that all tasks share are themselves a way of forgetting: the running mean follows the last task.
+    """
+
+    def __init__(self, channels: int, tasks: int) -> None:
+        super().__init__()
+        self.of_task = nn.ModuleList(nn.BatchNorm2d(channels) for _ in range(tasks))
+        self.current = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Normalise with the current task's statistics."""
+        normalised: Tensor = self.of_task[self.current](x)
+        return normalised
+
+
+def is_of_one_task(name: str) -> bool:
+    """Whether this is the name of normalisation that one task has for itself, where each has a head."""
+    return ".of_task." in name
 
 
 class Heads(nn.ModuleList):
@@ -80,6 +100,10 @@ class HeadedNet(nn.Module):
         """The head that answers, where it must be one."""
         assert self._current is not None, "all heads answer"
         return self._current
+
+    def is_shared(self, name: str) -> bool:
+        """Whether tasks share the parameter of this name: the trunk's, and the head's where there is one only."""
+        return len(self.heads) == 1 or (name.startswith("trunk.") and not is_of_one_task(name))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the current head."""

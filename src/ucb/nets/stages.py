@@ -1,4 +1,4 @@
-"""A sequential trunk as stages, for methods that gate, repeat or extend its layers.
+"""A sequential trunk as stages, and nets that gate, repeat or extend them: gated, in columns, and of modules.
 
 A stage is one layer with weights and the weightless modules behind it. Its units are the layer's outputs: features of a
 linear layer, channels of a convolution.
@@ -7,16 +7,21 @@ linear layer, channels of a convolution.
 from __future__ import annotations
 
 import copy
+import functools
 import math
-from collections.abc import Callable, Iterator
+import operator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Self, TypeVar
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.nets.heads import HeadedNet
+from ucb.nets.heads import HeadedNet, Heads
 
 Layer = nn.Linear | nn.Conv2d
+Net = TypeVar("Net", bound=nn.Module)
 
 _ACTIVATIONS = (nn.ReLU, nn.ReLU6, nn.LeakyReLU, nn.ELU, nn.SELU, nn.GELU, nn.SiLU, nn.Softplus, nn.Tanh, nn.Sigmoid)
 _DROPOUT = (nn.Dropout, nn.Dropout2d, nn.AlphaDropout, nn.Identity)
@@ -86,8 +91,8 @@ class Stage:
             dtype=layer.weight.dtype,
         )
 
-    def rest_copied(self) -> nn.Sequential:
-        """Return modules of one's own like those behind the layer."""
+    def copy_rest(self) -> nn.Sequential:
+        """Return copies of the modules behind the layer."""
         return nn.Sequential(*copy.deepcopy(self.rest))
 
 
@@ -183,6 +188,17 @@ def draw_weights(module: nn.Module, generator: torch.Generator) -> None:
                 parameter.uniform_(-bound, bound, generator=generator)
 
 
+def build_within(build: Callable[[float], Net], staged: Staged, generator: torch.Generator) -> Net:
+    """Return a net of fresh weights, as wide as it can be without more weights than the staged net has.
+
+    ``build`` returns it on the meta device, with all widths multiplied by a factor.
+    """
+    net = build(widest(lambda factor: sum(p.numel() for p in build(factor).parameters()), staged.size))
+    net.to_empty(device=staged.stages[0].layer.weight.device)
+    draw_weights(net, generator)
+    return net
+
+
 def widest(size: Callable[[float], int], limit: int) -> float:
     """Return the largest factor on all widths, 1 at most, with which the number of weights stays within ``limit``."""
     if size(1.0) <= limit:
@@ -194,3 +210,163 @@ def widest(size: Callable[[float], int], limit: int) -> float:
         middle = (low + high) / 2
         low, high = (middle, high) if size(middle) <= limit else (low, middle)
     return low
+
+
+class GatedNet(HeadedNet):
+    """The given net, weights and names and all, with ``gates`` for its stages; None leaves all open."""
+
+    def __init__(self, net: HeadedNet) -> None:
+        nn.Module.__init__(self)
+        self.staged = split(net)
+        self.trunk, self.heads, self.current = net.trunk, net.heads, net.current
+        self.gates: Sequence[Tensor] | None = None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of the current head."""
+        if self.gates is None:
+            return super().forward(x)
+        for module in self.staged.stem:
+            x = module(x)
+        for stage, gate in zip(self.staged.stages, self.gates, strict=True):
+            x = stage(x)
+            x = x * stage.over_features(gate, x)
+        logits: Tensor = self.heads[self.chosen](x)
+        return logits
+
+
+class Lateral(nn.Module):
+    """The adapter of Rusu et al. (Eq. 2): earlier columns' features, scaled, brought to one column's width, rectified.
+
+    ``reduce`` acts on the units at each position by itself: on feature maps it is a 1 x 1 convolution.
+    """
+
+    def __init__(self, stage: Stage, columns: int, below: int, units: int) -> None:
+        super().__init__()
+        weight = stage.layer.weight
+        self.below = below
+        self.scale = nn.Parameter(weight.new_empty(columns, device="meta"))
+        self.reduce = nn.Linear(columns * below, below, device="meta", dtype=weight.dtype)
+        self.widen = stage.layer_of(below, units, bias=False)
+
+    def forward(self, features: Sequence[Tensor]) -> Tensor:
+        """Return what is added to a layer's outputs."""
+        rows, shape = len(features[0]), features[0].shape
+        scaled = [scale * h.reshape(rows, self.below, -1) for scale, h in zip(self.scale, features, strict=True)]
+        joined = torch.cat(scaled, 1)
+        if joined.shape[2] == 1:
+            reduced = self.reduce(joined.squeeze(2))
+        else:
+            # not a matrix product: that rounds differently once its weights need no gradient
+            reduced = F.conv1d(joined, self.reduce.weight.unsqueeze(2), self.reduce.bias)
+        mixed: Tensor = self.widen(
+            F.relu(reduced).reshape(rows, *((-1,) if len(shape) == 2 else (self.below, *shape[2:])))
+        )
+        return mixed
+
+
+class ColumnStage(nn.Module):
+    """One stage of one column."""
+
+    def __init__(self, stage: Stage, column: int, below: int, units: int, *, is_first: bool) -> None:
+        super().__init__()
+        self.layer = stage.layer_of(below, units)
+        self.rest = stage.copy_rest()
+        self.lateral = None if column == 0 or is_first else Lateral(stage, column, below, units)
+
+    def forward(self, own: Tensor, earlier: Sequence[Tensor]) -> Tensor:
+        """Return features from the column's own below and those of the columns before it."""
+        x = self.layer(own)
+        if self.lateral is not None:
+            x = x + self.lateral(earlier)
+        features: Tensor = self.rest(x)
+        return features
+
+
+class ColumnNet(HeadedNet):
+    """A column of layers for each task, side by side; each also reads the features of the columns before it.
+
+    Answers with column ``current``, for which the columns before it are run too; they neither learn nor drop out.
+    """
+
+    def __init__(self, staged: Staged, heads: Sequence[Stage], factor: float) -> None:
+        nn.Module.__init__(self)
+        widths = staged.widths(factor)
+        self.stem = nn.Sequential(*staged.stem)
+        self.columns, self.tops = [], []
+        for column, head in enumerate(heads):
+            below, blocks = staged.stages[0].inputs, []
+            for depth, (stage, units) in enumerate(zip(staged.stages, widths, strict=True)):
+                blocks.append(ColumnStage(stage, column, below, units, is_first=depth == 0))
+                below = units
+            self.columns.append(blocks)
+            self.tops.append(ColumnStage(head, column, below, head.units, is_first=False))
+        self.trunk = nn.ModuleList(nn.ModuleList(blocks) for blocks in self.columns)
+        self.heads = Heads(self.tops)
+        self.current = 0
+
+    @classmethod
+    def within(cls, staged: Staged, heads: Sequence[Stage], generator: torch.Generator) -> ColumnNet:
+        """Return columns with fresh weights, as wide as they can be without more weights than the staged net has."""
+        net = build_within(lambda factor: cls(staged, heads, factor), staged, generator)
+        with torch.no_grad():
+            for module in net.modules():
+                if isinstance(module, Lateral):
+                    module.scale.uniform_(0, 0.1, generator=generator)  # the paper: "a random small value"
+        return net
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of the current column."""
+        own = self.chosen
+        features = [self.stem(x)] * (own + 1)
+        for depth in range(len(self.columns[0])):
+            with torch.no_grad():
+                earlier = [self.columns[c][depth](features[c], features[:c]) for c in range(own)]
+            features = [*earlier, self.columns[own][depth](features[own], features[:own])]
+        logits: Tensor = self.tops[own](features[own], features[:own])
+        return logits
+
+    def train(self, mode: bool = True) -> Self:
+        """Let only the current column drop units."""
+        super().train(mode)
+        for column in range(self.chosen):
+            for block in self.columns[column]:
+                block.eval()
+        return self
+
+
+Path = list[list[int]]
+"""For each stage, which modules are used; one named twice counts once."""
+
+
+class ModularNet(HeadedNet):
+    """A bank of small modules in place of each layer; the outputs of those in use are summed.
+
+    Answers with the modules on ``path`` and the head called ``current``.
+    """
+
+    def __init__(self, staged: Staged, heads: Sequence[Stage], modules: int, factor: float) -> None:
+        nn.Module.__init__(self)
+        self.stem = nn.Sequential(*staged.stem)
+        self.banks: list[list[nn.Module]] = []
+        below = staged.stages[0].inputs
+        for stage, units in zip(staged.stages, staged.widths(factor), strict=True):
+            bank = [nn.Sequential(stage.layer_of(below, units), stage.copy_rest()) for _ in range(modules)]
+            self.banks.append([*bank])
+            below = units
+        self.trunk = nn.ModuleList(nn.ModuleList(bank) for bank in self.banks)
+        self.heads = Heads(head.layer_of(below, head.units) for head in heads)
+        self.current = 0
+        self.path: Path = [[0] for _ in self.banks]
+
+    @classmethod
+    def within(cls, staged: Staged, heads: Sequence[Stage], modules: int, generator: torch.Generator) -> ModularNet:
+        """Return a bank with fresh weights, as wide as it can be without more weights than the staged net has."""
+        return build_within(lambda factor: cls(staged, heads, modules, factor), staged, generator)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the logits of the current head."""
+        x = self.stem(x)
+        for bank, used in zip(self.banks, self.path, strict=True):
+            x = functools.reduce(operator.add, [bank[index](x) for index in sorted(set(used))])
+        logits: Tensor = self.heads[self.chosen](x)
+        return logits

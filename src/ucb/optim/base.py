@@ -1,4 +1,7 @@
-"""What the optimisers with a rate for every weight share."""
+"""What the optimisers with a rate for every weight share: parameter groups, and how a step is taken.
+
+There is one group for each Gaussian weight tensor, and one for all ordinary parameters.
+"""
 
 from __future__ import annotations
 
@@ -11,8 +14,38 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ucb.bayes.posterior import Gaussian
-from ucb.optim.groups import Group
+from ucb.bayes.posterior import Gaussian, gaussians
+
+Group = dict[str, Any]
+"""A Gaussian's group holds ``params`` [mu, rho], its ``name``, its ``layer``'s, and the ``gaussian`` itself."""
+
+
+def param_groups(net: nn.Module, prefix: str = "") -> list[Group]:
+    """Return the parameter groups of a net, for any optimiser of this package.
+
+    ``prefix`` tells the weights of several nets in one optimiser apart: a trunk's from a head's.
+    """
+    groups = [gaussian_group(prefix + name, gaussian) for name, gaussian in gaussians(net)]
+    taken = {id(p) for group in groups for p in group["params"]}
+    ordinary = [p for p in net.parameters() if id(p) not in taken]
+    if ordinary:
+        groups.append({"params": ordinary, "name": f"{prefix}ordinary parameters", "is_gaussian": False})
+    return groups
+
+
+def gaussian_group(name: str, gaussian: Gaussian) -> Group:
+    """Return the group of one Gaussian weight tensor."""
+    layer = name.rpartition(".")[0]
+    params = [gaussian.mu, gaussian.rho]
+    return {"params": params, "name": name, "layer": layer, "is_gaussian": True, "gaussian": gaussian}
+
+
+def drop_groups(state_dict: dict[str, Any], is_left_out: Callable[[str], bool]) -> dict[str, Any]:
+    """Return an optimiser's state without the groups of some names."""
+    groups = [group for group in state_dict["param_groups"] if not is_left_out(group["name"])]
+    wanted = {place for group in groups for place in group["params"]}
+    state = {place: kept for place, kept in state_dict["state"].items() if place in wanted}
+    return {"state": state, "param_groups": groups}
 
 
 class PerWeightOptimizer(Optimizer):
@@ -53,7 +86,7 @@ class PerWeightOptimizer(Optimizer):
                 known.pop(parameter, None)
         self.param_groups[:] = [group for group in self.param_groups if not group["name"].startswith(prefix)]
 
-    def kept(self, parameter: nn.Parameter) -> Tensor | None:
+    def keep_mask(self, parameter: nn.Parameter) -> Tensor | None:
         """Return the mask of the weights that are not pruned, if any are."""
         gaussian = self.gaussians.get(parameter)
         return None if gaussian is None else gaussian.keep
@@ -104,13 +137,13 @@ class PerWeightOptimizer(Optimizer):
     def update(self, group: Group) -> None:
         """Move the parameters of one group."""
 
-    @abstractmethod
     def consolidate(self) -> None:
-        """End a task: from now on each weight learns at a rate that its present uncertainty allows."""
+        """End a task: forget its moments, which say how large its gradients were."""
+        self.state.clear()
 
     def descend(self, parameter: nn.Parameter, direction: Tensor, lr: float) -> None:
         """Step: alpha <- alpha / Omega (Eq. 4 and 5), then theta <- theta - alpha * direction (Algorithm 1)."""
-        keep = self.kept(parameter)
+        keep = self.keep_mask(parameter)
         if keep is not None:
             direction = direction.where(keep, 0)  # momentum may remember a weight that is pruned by now
         scale = self.state[parameter].get("scale")

@@ -23,9 +23,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes.checks import positive
-from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group
-from ucb.optim.vadam import unbiased
+from ucb.optim.adam import bias_correction
+from ucb.optim.base import Group, PerWeightOptimizer
 
 
 class GNG(PerWeightOptimizer):
@@ -67,9 +66,5 @@ class GNG(PerWeightOptimizer):
         state["momentum"].lerp_(slope, 1 - b1)
         state["square"].lerp_(torch.linalg.vector_norm(slope).square() / slope.numel(), 1 - b2)
         least = torch.finfo(slope.dtype).tiny
-        size = (state["square"] / unbiased(b2, step) + least).sqrt() * unbiased(b1, step)
+        size = (state["square"] / bias_correction(b2, step) + least).sqrt() * bias_correction(b1, step)
         self.descend(parameter, state["momentum"] / size, lr)
-
-    def consolidate(self) -> None:
-        """End a task: forget its moments."""
-        self.state.clear()

@@ -22,8 +22,7 @@ from ucb.bayes.curvature import signed_gradients
 from ucb.bayes.elbo import ELBO
 from ucb.bayes.kernels import fused
 from ucb.bayes.posterior import inverse_softplus
-from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group
+from ucb.optim.base import Group, PerWeightOptimizer
 
 PASSES = 128
 """Backward passes of ``measure``, at least: its curvature then has a relative error of sqrt(2 / 128), an eighth."""
@@ -154,7 +153,7 @@ class UCBNG(PerWeightOptimizer):
         if group["is_gaussian"] and self._can_fuse(group):
             mu, rho = group["params"]
             state = self.state[mu]
-            may_move = self.movable.get(mu, self.kept(mu))  # where there is both, nothing pruned may move
+            may_move = self.movable.get(mu, self.keep_mask(mu))  # where there is both, nothing pruned may move
             known = state["curvature"], state["precision"], state["seen"], state.get("scale"), may_move
             numbers = group["lr"], self.temperature, group["size"], self.beta, self.rows
             fused.natural(mu, rho, mu.grad, self.observed[mu], *known, *numbers)
@@ -260,7 +259,7 @@ class UCBNG(PerWeightOptimizer):
         if not group["batch"]:  # else it is in the precision already
             total.add_(self.state[mu]["curvature"])
         new = inverse_softplus((total * (group["size"] / self.temperature)).rsqrt())
-        for mask, where_free in ((self.frozen.get(rho), False), (self.movable.get(mu, self.kept(rho)), True)):
+        for mask, where_free in ((self.frozen.get(rho), False), (self.movable.get(mu, self.keep_mask(rho)), True)):
             if mask is not None:
                 new = torch.where(mask if where_free else ~mask, new, rho)
         rho.copy_(new)

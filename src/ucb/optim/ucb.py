@@ -1,6 +1,7 @@
 """UCB: gradient descent with a learning rate for every weight, small where the data has made the weight certain.
 
-Algorithms 1 and 2 of the paper. Within a task the rates are constant; ``consolidate()`` at its end sets them anew.
+Algorithms 1 and 2 of the paper. Within a task the rates are constant; ``consolidate()`` at its end sets them anew. Its
+control has the same mean rate, but tells no weight from another.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from torch import Tensor
 
 from ucb.bayes.checks import not_negative, one_of, positive
 from ucb.bayes.kernels import fused
-from ucb.optim.base import PerWeightOptimizer
-from ucb.optim.groups import Group
+from ucb.optim.base import Group, PerWeightOptimizer
 from ucb.optim.importance import RateScale
 
 On = Literal["mu", "rho", "both"]
@@ -89,7 +89,7 @@ class UCB(PerWeightOptimizer):
         directions = self._direction(mu, group["momentum"]), self._direction(rho, group["momentum"])
         scales = self.state[mu].get("scale"), self.state[rho].get("scale")
         rates = group["lr"], group["lr"] * group["rho_rate"]
-        fused.descend(mu, rho, *directions, *scales, self.kept(mu), *rates, self.shortening)
+        fused.descend(mu, rho, *directions, *scales, self.keep_mask(mu), *rates, self.shortening)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None
@@ -131,6 +131,28 @@ class UCB(PerWeightOptimizer):
             state["scale"].mul_(scale)
         else:
             state["scale"].copy_(scale)
+
+
+class UniformLR(UCB):
+    """UCB without uncertainty: it has earned its name only where it beats this.
+
+    After ``consolidate()`` every weight of a layer learns at the mean of the scales that UCB would have given them; or,
+    with ``constant``, every weight of the net at that one fraction of the base rate.
+    """
+
+    settings = (*UCB.settings, "constant")
+
+    def __init__(self, groups: Iterable[Group], lr: float = 0.01, *, constant: float | None = None, **ucb: Any) -> None:
+        self.constant = None if constant is None else positive("constant", constant)
+        super().__init__(groups, lr, **ucb)
+
+    def scales_for(self, group: Group) -> Tensor:
+        """Return one number for the whole layer."""
+        if self.constant is not None:
+            return torch.full_like(group["params"][0], self.constant)
+        layer = [g for g in self.gaussian_groups() if g["layer"] == group["layer"]]
+        scales = torch.cat([super(UniformLR, self).scales_for(g).flatten() for g in layer])
+        return scales.mean().expand_as(group["params"][0])
 
 
 def _moves(group: Group) -> bool:

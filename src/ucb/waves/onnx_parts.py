@@ -14,7 +14,7 @@ from ucb.bayes.layers import BayesConv, BayesGroupNorm, BayesLayer, BayesLinear
 from ucb.bayes.layers.base import Weights
 from ucb.bayes.passes import Pass
 from ucb.nets import HeadedNet
-from ucb.nets.whitened import SOFTNESS, WhitenedPatches
+from ucb.nets.fixed_features import SOFTNESS, WhitenedPatches
 from ucb.seeds import generator_for
 from ucb.waves.fixed import FixedWay, blocks_of, noise_of_samples
 from ucb.waves.ongoing import SAMPLES, OngoingWay

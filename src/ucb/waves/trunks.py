@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor, nn
 
-from ucb.nets.whitened import WhitenedPatches
+from ucb.nets.fixed_features import WhitenedPatches
 from ucb.seeds import derived_seed, generator_for
 
 FILTERS = 160

@@ -1,18 +1,21 @@
-"""IMM-mean (Lee et al., NeurIPS 2017): every task's trained weights are averaged."""
+"""IMM, incremental moment matching (Lee et al., NeurIPS 2017): every task's trained weights are averaged.
+
+IMM-mean takes the plain mean; IMM-mode weighs each task's weights by how sure it is of them.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from ucb.bayes import checks
-from ucb.methods.base import Settings, TaskData, TaskInfo, chosen, method
+from ucb.methods.base import Settings, TaskData, TaskInfo, Weights, at_least_0, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
-from ucb.methods.per_example import Weights
-from ucb.methods.quadratic import copied
+from ucb.methods.per_example import fisher
+from ucb.methods.quadratic import add_quadratic, copy_weights
 from ucb.nets import HeadedNet
 
 
@@ -20,12 +23,8 @@ from ucb.nets import HeadedNet
 class IMMSettings(Settings):
     """How near each task stays to the one before, so that the way between them is smooth."""
 
-    transfer: float = chosen(1e-4, among=(1e-4, 1e-2, 1.0))
+    transfer: float = setting(1e-4, grid=(1e-4, 1e-2, 1.0), check=checks.not_negative)
     """L2-transfer: the penalty is transfer/2 ||theta - theta_last||^2."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        checks.not_negative("transfer", self.transfer)
 
 
 @method
@@ -41,6 +40,7 @@ class IMMMean(OrdinaryMethod):
     memory = "2 values a shared weight (last trained, merged), however many tasks"
     settings_type = IMMSettings
     settings: IMMSettings
+    remembered: ClassVar[tuple[str, ...]] = ("learnt", "trained", "merged")
 
     def __init__(self, net: HeadedNet, settings: IMMSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
@@ -67,9 +67,8 @@ class IMMMean(OrdinaryMethod):
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
         """Merge the task's weights with all before them, and answer with the result."""
-        self.trained = copied(self.weights, self.weights)
-        if not self.merged:
-            self.merged = copied(self.weights, self.weights)
+        self.trained = copy_weights(self.weights)
+        self.merged = self.merged or copy_weights(self.weights)
         self.learnt += 1
         self.merge(data)
         self._put(self.merged)
@@ -84,13 +83,33 @@ class IMMMean(OrdinaryMethod):
         for name, value in weights.items():
             self.weights[name].copy_(value)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Add the two sets of weights that the net does not hold."""
-        return {**super().state_dict(), "learnt": self.learnt, "trained": self.trained, "merged": self.merged}
 
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue exactly where the state was taken."""
-        super().load_state_dict(state)
-        self.learnt = state["learnt"]
-        self.trained = copied(state["trained"], self.weights)
-        self.merged = copied(state["merged"], self.weights)
+@dataclass(frozen=True)
+class IMMModeSettings(IMMSettings):
+    """L2-transfer's strength, and how many examples say how sure a task is."""
+
+    transfer: float = setting(0.01, grid=(1e-4, 1e-2, 1.0))
+    fisher_examples: int = setting(1000, check=at_least_0)
+    """Training examples that the Fisher information is taken from; 0 takes all."""
+
+
+@method
+class IMMMode(IMMMean):
+    """The mode of the product of Gaussians around each task's weights, with Fisher information as precision."""
+
+    name = "imm-mode"
+    summary = "incremental moment matching: the tasks' weights averaged by Fisher information (NeurIPS 2017)"
+    memory = "3 values a shared weight (last trained, merged, summed Fisher information), however many tasks"
+    settings_type = IMMModeSettings
+    settings: IMMModeSettings
+    remembered = ("precision",)
+
+    def __init__(self, net: HeadedNet, settings: IMMModeSettings, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        self.precision: Weights = {}
+
+    def merge(self, data: TaskData) -> None:
+        """Let ``merged`` be the precision-weighted mean; where no task has any precision, the plain one."""
+        if not self.precision:
+            self.precision = {name: torch.zeros_like(value) for name, value in self.merged.items()}
+        add_quadratic(self.precision, self.merged, fisher(self, data, self.settings.fisher_examples), self.trained)
