@@ -11,6 +11,7 @@ import torch
 
 import ucb
 from ucb.bayes import checks
+from ucb.devices import device_named
 from ucb.engine.events import Observer
 from ucb.engine.plateau import Schedule
 from ucb.engine.run import Run
@@ -145,25 +146,3 @@ def method_named(name: str) -> type[Method]:
     if name not in methods:
         raise ValueError(f"there is no method {name!r}: {checks.nearest(name, methods)}")
     return methods[name]
-
-
-def device_called(name: str) -> torch.device:
-    """Return the device of that name, whether this machine has it or not."""
-    try:
-        device = torch.device(name)
-    except (RuntimeError, TypeError):
-        device = None
-    if device is None or device.type not in ("cpu", "cuda"):
-        raise ValueError(f"device must be cpu, cuda or cuda:N, not {name!r}")
-    return device
-
-
-def device_named(name: str) -> torch.device:
-    """Return the device of that name, if this machine has it."""
-    device = device_called(name)
-    count = torch.cuda.device_count() if device.type == "cuda" else 1
-    if count == 0:
-        raise ValueError(f"device {name} is not here: PyTorch finds no CUDA GPU on this machine; use cpu")
-    if device.type == "cuda" and (device.index or 0) >= count:
-        raise ValueError(f"device {name} is not here: the GPUs of this machine are cuda:0 to cuda:{count - 1}")
-    return device

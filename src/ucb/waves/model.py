@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ucb.engine.job import device_named
+from ucb.devices import device_named
 from ucb.waves.calibration import Calibration
 from ucb.waves.fields import checked_whole
 from ucb.waves.fixed import FixedWay

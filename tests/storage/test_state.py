@@ -6,7 +6,7 @@ import torch
 
 from tests.engine.runs import small_run
 from ucb.engine import checkpoint
-from ucb.engine.state import Copy, brought_to, flatten, unflatten
+from ucb.storage import Copy, brought_to, flatten, unflatten
 
 STATE = {
     "weights": {"a.b": torch.randn(3, 2), "half": torch.randn(2).half(), "bits": torch.tensor([True, False])},
