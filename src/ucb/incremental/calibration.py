@@ -1,4 +1,4 @@
-"""From opinions to probabilities that mean what they say, and to "unsure": learnt from held-out examples of each wave.
+"""From raw predictions to probabilities that mean what they say, and to "unsure", by held-out examples of each wave.
 
 Three statistics of fixed size are kept, so that later waves refine them without earlier data:
 
@@ -15,15 +15,18 @@ A little prior knowledge stands in where there are hardly any.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from ucb.bayes.predict import Prediction, from_logits
-from ucb.waves.opinion import Opinion
 
+ROWS = 512
+VALUES = 1 << 23
+"""Rows that are predicted together, and numbers that may be at work for them: the fewer fit, the larger each row is."""
 SCALES = tuple(10 ** (step / 16) for step in range(-8, 49))
 """The factors from scores to logits that are tried: 0.3 to 1000."""
 USUAL_SCALE, DOUBT_OF_SCALE = 10.0, 1.0
@@ -39,7 +42,44 @@ USUAL_STRENGTH = 2.0
 """Standard deviations that the strength may be away from its mean on either side and nobody minds."""
 
 
-class Answers(NamedTuple):
+@dataclass(frozen=True)
+class RawPrediction:
+    """Logits under samples of the weights, before calibration, and how unlike all that was learnt an example is.
+
+    ``logits`` [samples, rows, classes] have a scale that calibration sets; ``novelty`` [rows] is 0 for an example as
+    usual as those that were learnt, and the log of how many times less sure the weights make it where it is not.
+    ``strength`` [rows] is the log of how much there is to see in it, relative to what was learnt; 0 where that is not
+    known. An empty image has nothing new, and nothing at all.
+    """
+
+    logits: Tensor
+    novelty: Tensor
+    strength: Tensor
+
+
+@dataclass(frozen=True)
+class RawPredictionBatches:
+    """Raw predictions of examples whose classes are known, a batch at a time, as often as is needed."""
+
+    predict: Callable[[Tensor], RawPrediction]
+    x: Tensor
+    target: Tensor
+    values_per_row: int
+
+    def __iter__(self) -> Iterator[tuple[RawPrediction, Tensor]]:
+        """Yield the predictions of a batch, and its classes."""
+        rows = rows_per_batch(self.values_per_row)
+        for x, target in zip(self.x.split(rows), self.target.split(rows), strict=True):
+            if len(target):
+                yield self.predict(x), target
+
+
+def rows_per_batch(values_per_row: int) -> int:
+    """Return how many rows to predict together where each of them takes so many numbers."""
+    return max(1, min(ROWS, VALUES // values_per_row))
+
+
+class CalibratedPrediction(NamedTuple):
     """What a calibrated model says of each row."""
 
     prediction: Prediction
@@ -47,7 +87,7 @@ class Answers(NamedTuple):
     unsure: Tensor
 
 
-class Calibration:
+class ScoreCalibration:
     """The statistics, and what follows from them."""
 
     def __init__(self) -> None:
@@ -57,12 +97,12 @@ class Calibration:
         self.histogram = torch.zeros(BINS, dtype=torch.float64)
 
     def state_dict(self) -> dict[str, Tensor]:
-        """Return the statistics."""
-        return {"nll": self.nll, "moments": self.moments, "histogram": self.histogram}
+        """Return the statistics by name."""
+        return vars(self)
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
         """Take over statistics."""
-        self.nll, self.moments, self.histogram = (state[name].clone() for name in ("nll", "moments", "histogram"))
+        vars(self).update((name, state[name].clone()) for name in vars(self))
 
     @property
     def scale(self) -> float:
@@ -82,30 +122,30 @@ class Calibration:
 
     def fade(self, before: int, now: int) -> None:
         """Let what was measured against ``before`` classes count less, now that there are more."""
-        for statistic in (self.nll, self.moments, self.histogram):
+        for statistic in vars(self).values():
             statistic *= before / now if now else 1.0
 
-    def learn(self, asked: Iterable[tuple[Opinion, Tensor]], weight: float = 1.0) -> Tensor:
+    def update(self, held_out: Iterable[tuple[RawPrediction, Tensor]], weight: float = 1.0) -> Tensor:
         """Take in held-out examples of a wave and their classes, in batches; return the classes that they are given.
 
         Each counts ``weight`` times: the share of the wave that was new, since of what was learnt before a model is
         surer than of anything new. The batches are gone through twice: what an example is given depends on the scale,
         and that on all of them.
         """
-        for opinion, target in asked:
-            self._learn_scale(opinion, target, weight)
+        for raw, target in held_out:
+            self._learn_scale(raw, target, weight)
         scale = self.scale
         signs, given = [torch.zeros(0, len(PRIOR_MOMENTS), dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
-        for opinion, _ in asked:
-            prediction = from_logits(opinion.logits * scale)
-            signs.append(_signs(prediction, opinion).cpu())
+        for raw, _ in held_out:
+            prediction = from_logits(raw.logits * scale)
+            signs.append(_signs(prediction, raw).cpu())
             given.append(prediction.label.cpu())
         self._learn_doubt(torch.cat(signs), weight)
         return torch.cat(given)
 
-    def _learn_scale(self, opinion: Opinion, target: Tensor, weight: float) -> None:
+    def _learn_scale(self, raw: RawPrediction, target: Tensor, weight: float) -> None:
         for place, scale in enumerate(SCALES):
-            p = (opinion.logits * scale).softmax(-1).mean(0).double()
+            p = (raw.logits * scale).softmax(-1).mean(0).double()
             true = p.gather(1, target[:, None]).clamp_min(1e-12)
             self.nll[place] -= weight * float(true.log().sum())
 
@@ -114,15 +154,15 @@ class Calibration:
         u = self._unsureness(signs)
         self.histogram += weight * torch.histc(u.cpu().clamp(0, WIDEST), BINS, 0, WIDEST).double()
 
-    def doubt_of(self, opinion: Opinion) -> Tensor:
-        """Return the log entropy of each answer."""
-        return _signs(from_logits(opinion.logits * self.scale), opinion)[:, 0].cpu()
+    def log_entropy(self, raw: RawPrediction) -> Tensor:
+        """Return the log entropy of each calibrated prediction."""
+        return _signs(from_logits(raw.logits * self.scale), raw)[:, 0].cpu()
 
-    def answers(self, opinion: Opinion) -> Answers:
+    def calibrate(self, raw: RawPrediction) -> CalibratedPrediction:
         """Return class probabilities, and which rows the model is unsure of."""
-        prediction = from_logits(opinion.logits * self.scale)
-        u = self._unsureness(_signs(prediction, opinion))
-        return Answers(prediction, u, u > self.threshold)
+        prediction = from_logits(raw.logits * self.scale)
+        u = self._unsureness(_signs(prediction, raw))
+        return CalibratedPrediction(prediction, u, u > self.threshold)
 
     def _unsureness(self, signs: Tensor) -> Tensor:
         prior = torch.tensor([[1.0, mean, mean**2 + std**2] for mean, std in PRIOR_MOMENTS], dtype=torch.float64)
@@ -134,6 +174,6 @@ class Calibration:
         return doubts.clamp_min(0).square().sum(1).sqrt()
 
 
-def _signs(prediction: Prediction, opinion: Opinion) -> Tensor:
+def _signs(prediction: Prediction, raw: RawPrediction) -> Tensor:
     entropy = (prediction.entropy.double() + SMALLEST_ENTROPY).log()
-    return torch.stack([entropy, opinion.novelty.double(), opinion.strength.double()], 1)
+    return torch.stack([entropy, raw.novelty.double(), raw.strength.double()], 1)

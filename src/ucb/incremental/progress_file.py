@@ -15,9 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import ucb
-from ucb.engine import checkpoint
+from ucb.progress import Observer
 from ucb.storage import HeldError, ceilings, held, read_bytes, scratch_of, write_atomically
-from ucb.waves.watching import Watcher
 
 PAUSE = 5.0
 """Seconds between two writes, at least."""
@@ -25,11 +24,11 @@ OTHER = {"version": "another version of ucb", "data": "other data", "model": "an
 """What progress that is of no use may be of; the rest are settings."""
 
 
-class Keeper:
+class ProgressFile:
     """Keeps the state of one piece of work, told apart from others by ``identity``."""
 
-    def __init__(self, path: Path, identity: dict[str, Any], watcher: Watcher, pause: float = PAUSE) -> None:
-        self.path, self.watcher, self.pause = path, watcher, pause
+    def __init__(self, path: Path, identity: dict[str, Any], observer: Observer, pause: float = PAUSE) -> None:
+        self.path, self.observer, self.pause = path, observer, pause
         self.identity = json.loads(json.dumps({"version": ucb.__version__, **identity}))
         self._last = time.monotonic()
 
@@ -37,34 +36,33 @@ class Keeper:
         """Return the state to go on from, or None where there is none of this work; one of no use is removed."""
         if not self.path.exists():
             return None
+        fault = None
         try:
             state = self._read()
-            fault = self._fault(state["identity"])
+            known = state["identity"]
+            if known != self.identity:
+                other = (what for key, what in OTHER.items() if known.get(key) != self.identity.get(key))
+                fault = f"is of {next(other, 'other settings')}"
         except OSError as error:
             fault = f"cannot be read ({error.strerror or error})"
         except Exception:  # whatever is wrong with it, the model does not depend on it
             fault = "is damaged"
         if fault is None:
-            self.watcher.noted(f"going on from {self.path.name}")
+            self.observer.noted(f"going on from {self.path.name}")
             return state
-        self.watcher.noted(f"{self.path.name}, left by a learn that was interrupted, {fault}: learning starts anew")
+        self.observer.noted(f"{self.path.name}, left by a learn that was interrupted, {fault}: learning starts anew")
         with suppress(OSError):
             self.path.unlink()
         return None
 
     def _read(self) -> dict[str, Any]:
+        from ucb.engine.checkpoint import unpack
+
         content = read_bytes(self.path, ceilings.CHECKPOINT)
         if hashlib.sha256(content[32:]).digest() != content[:32]:
             raise ValueError("its hash is not that of its content")
-        state: dict[str, Any] = checkpoint.unpack(content[32:])
+        state: dict[str, Any] = unpack(content[32:])
         return state
-
-    def _fault(self, known: dict[str, Any]) -> str | None:
-        """Say what other work the progress is of."""
-        if known == self.identity:
-            return None
-        other = (what for key, what in OTHER.items() if known.get(key) != self.identity.get(key))
-        return f"is of {next(other, 'other settings')}"
 
     @property
     def is_due(self) -> bool:
@@ -73,12 +71,14 @@ class Keeper:
 
     def save(self, state: dict[str, Any]) -> None:
         """Keep the state, whole or not at all."""
-        content = checkpoint.pack({**state, "identity": self.identity})
+        from ucb.engine.checkpoint import pack
+
+        content = pack({**state, "identity": self.identity})
         write_atomically(self.path, hashlib.sha256(content).digest() + content, private=True)
         self._last = time.monotonic()
 
 
-def progress_file(model: Path) -> Path:
+def progress_path(model: Path) -> Path:
     """Return where the progress of learning is kept: beside the model's own file, not beside a link to it."""
     own = model.resolve() if model.is_symlink() else model
     return own.with_name(own.name + ".learning")
@@ -86,21 +86,21 @@ def progress_file(model: Path) -> Path:
 
 def remove_progress(model: Path) -> None:
     """Forget the progress of learning: the work is done, and what cannot be removed is named by the next learn."""
-    path = progress_file(model)
+    path = progress_path(model)
     for each in path, scratch_of(path):
         with suppress(OSError):
             each.unlink()
 
 
-def lock_file(model: Path) -> Path:
+def lock_path(model: Path) -> Path:
     """Return the file that tells others that a model is being learnt; no other program gives a file such a name."""
     return model.with_name(f".{model.name}.ucb-lock")
 
 
 @contextmanager
-def alone_with(model: Path) -> Iterator[None]:
+def lock_model(model: Path) -> Iterator[None]:
     """Hold a model for this process alone, for as long as it learns."""
-    path = lock_file(model)
+    path = lock_path(model)
     with ExitStack() as lock:
         try:
             lock.enter_context(held(path))

@@ -23,9 +23,9 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucb.waves.arrays import ArrayExamples
-from ucb.waves.model import Model
-from ucb.waves.predicting import answered
+from ucb.incremental.inputs import ArrayExamples, read_unlabelled
+from ucb.incremental.model import Model
+from ucb.incremental.predict import predict_batches
 
 try:
     from sklearn.base import BaseEstimator, ClassifierMixin
@@ -41,7 +41,7 @@ KINDS = {"b": "true or false", "i": "numbers", "u": "numbers", "f": "numbers"}
 CHANNELS = (1, 3)
 
 
-class WaveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Learns rows [n, F], or images [n, C, H, W] or [n, H, W, C] with one channel or three, wave by wave.
 
     Pixels are whole numbers from 0 to 255, or fractions from 0 to 1.
@@ -62,7 +62,7 @@ class WaveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     Attributes
     ----------
     classes_ : the labels as they were given, sorted.
-    model_ : the :class:`ucb.waves.Model`; ``model_.save(path)`` writes the file that the commands use.
+    model_ : the :class:`ucb.incremental.Model`; ``model_.save(path)`` writes the file that the commands use.
     n_features_in_ : the length of axis 1 of what was learnt: columns, or for images [n, C, H, W] channels.
 
     """
@@ -85,11 +85,11 @@ class WaveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.device = device
         self.random_state = random_state
 
-    def fit(self, X: Any, y: Any) -> WaveClassifier:  # noqa: N803 (scikit-learn's name)
+    def fit(self, X: Any, y: Any) -> IncrementalClassifier:  # noqa: N803 (scikit-learn's name)
         """Forget everything, and learn one wave."""
         return self._learn(X, y, None, first=True)
 
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> WaveClassifier:  # noqa: N803
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> IncrementalClassifier:  # noqa: N803
         """Learn a wave; ``classes`` may name classes that are yet to come. If it fails, all is as before."""
         return self._learn(X, y, classes, first=not hasattr(self, "model_"))
 
@@ -99,11 +99,11 @@ class WaveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def predict_proba(self, X: Any) -> Array:  # noqa: N803
         """Return probabilities in single precision, a column for each of ``classes_``."""
-        return self._answers(X)["probabilities"]
+        return self._predict(X)["probabilities"]
 
     def unsure(self, X: Any) -> npt.NDArray[np.bool_]:  # noqa: N803
         """Return whether the model is unsure of each row."""
-        return self._answers(X)["unsure"]
+        return self._predict(X)["unsure"]
 
     def predict_with_uncertainty(self, X: Any) -> dict[str, Array]:  # noqa: N803
         """Return all that is known of each row.
@@ -111,42 +111,40 @@ class WaveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``label``, ``probability`` (of the label), ``probabilities`` (of all classes), ``entropy`` and
         ``mutual_information`` in nats, ``unsureness`` and ``unsure``, which is whether that is above the threshold.
         """
-        found = self._answers(X)
+        found = self._predict(X)
         p = found["probabilities"]
         return {"label": self.classes_[p.argmax(1)], "probability": p.max(1), **found}
 
-    def _learn(self, X: Any, y: Any, classes: Any, first: bool) -> WaveClassifier:  # noqa: N803
+    def _learn(self, X: Any, y: Any, classes: Any, first: bool) -> IncrementalClassifier:  # noqa: N803
         examined, y = validate_data(self, X, y, reset=first, allow_nd=True)
         check_classification_targets(y)
         labels = np.unique(y)
         known = [] if first else [self.classes_]
         named = [] if classes is None else [np.unique(classes)]
-        together = _together([*known, *named, labels])
-        names = dict(zip(together.tolist(), _names(together), strict=True))
+        together = _unite([*known, *named, labels])
+        names = dict(zip(together.tolist(), _as_names(together), strict=True))
         columns = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
-        examples = ArrayExamples(_tensor(examined), [names[label] for label in y.tolist()], columns)
+        examples = ArrayExamples(_as_tensor(examined), [names[label] for label in y.tolist()], columns)
         model = Model(self.method, net=self.net, seed=self._seed()) if first else self.model_
         model.learn(examples, device=self.device, epochs=self.epochs, again=True)
         self.model_, self.classes_ = model, together
         return self
 
-    def _answers(self, X: Any) -> dict[str, Array]:  # noqa: N803
+    def _predict(self, X: Any) -> dict[str, Array]:  # noqa: N803
         check_is_fitted(self)
         examined = validate_data(self, X, reset=False, allow_nd=True)
-        model, examples = self.model_, ArrayExamples(_tensor(examined))
-        if tuple(examples.shape) != model.shape:
-            raise ValueError(f"the inputs have shape {examples.shape}, and the model knows {model.shape}")
-        places = {name: place for place, name in enumerate(_names(self.classes_))}
+        model, examples = self.model_, read_unlabelled(self.model_, ArrayExamples(_as_tensor(examined)))
+        places = {name: place for place, name in enumerate(_as_names(self.classes_))}
         columns = [places[name] for name in model.classes]
-        parts = [answers for _, answers in answered(model, examples)]
+        parts = [found for _, found in predict_batches(model, examples)]
         probabilities = np.zeros((len(examples), len(self.classes_)))
-        probabilities[:, columns] = _joined([part.prediction.probabilities for part in parts])
+        probabilities[:, columns] = _join([part.prediction.probabilities for part in parts])
         return {
             "probabilities": (probabilities / probabilities.sum(1, keepdims=True)).astype(np.float32),
-            "entropy": _joined([part.prediction.entropy for part in parts]),
-            "mutual_information": _joined([part.prediction.mutual_information for part in parts]),
-            "unsureness": _joined([part.unsureness for part in parts]),
-            "unsure": _joined([part.unsure for part in parts]).astype(bool),
+            "entropy": _join([part.prediction.entropy for part in parts]),
+            "mutual_information": _join([part.prediction.mutual_information for part in parts]),
+            "unsureness": _join([part.unsureness for part in parts]),
+            "unsure": _join([part.unsure for part in parts]).astype(bool),
         }
 
     def _seed(self) -> int:
@@ -155,12 +153,12 @@ class WaveClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return int(check_random_state(self.random_state).randint((1 << 31) - 1))
 
 
-def _joined(parts: Sequence[Tensor]) -> Array:
+def _join(parts: Sequence[Tensor]) -> Array:
     found: Array = torch.cat(list(parts)).cpu().double().numpy()
     return found
 
 
-def _together(parts: Sequence[Array]) -> Array:
+def _unite(parts: Sequence[Array]) -> Array:
     """Return all labels once each, sorted; labels of different kinds cannot be told from each other safely."""
     kinds = sorted({KINDS.get(part.dtype.kind, "text") for part in parts})
     if len(kinds) > 1:
@@ -168,12 +166,12 @@ def _together(parts: Sequence[Array]) -> Array:
     return np.unique(np.concatenate(parts))
 
 
-def _names(labels: Array) -> list[str]:
+def _as_names(labels: Array) -> list[str]:
     """Return labels as the names of classes; a whole number is the same class however it is stored."""
     return [str(int(v)) if isinstance(v, float) and v.is_integer() else str(v) for v in labels.tolist()]
 
 
-def _tensor(x: Array) -> Tensor:
+def _as_tensor(x: Array) -> Tensor:
     """Return rows as float32, or images as uint8 [n, C, H, W]."""
     if x.ndim == 2:
         with np.errstate(over="ignore"):

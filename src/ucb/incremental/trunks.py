@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -29,46 +28,27 @@ SHOWN_AS_THEY_ARE = 1000
 """A row with at most so many numbers shows them beside their combinations."""
 FAR = 10.0
 """Standardised numbers go no further from 0 than this: one wild value must not drown the rest."""
-LOOKED_AT = 2000
+SAMPLED = 2000
 """Examples of the first wave from which a trunk is made."""
 
 Facts = dict[str, Any]
 
 
-@dataclass(frozen=True)
-class Grid:
-    """How images of a size are cut up: averaged down ``shrink`` times, patches of ``size``, ``cells`` each way.
-
-    A patch's side is a quarter of the image's, within limits.
-    """
-
-    shrink: int
-    size: int
-    cells: int
-
-    @classmethod
-    def of(cls, shape: Sequence[int]) -> Grid:
-        """Return the grid for images of a shape."""
-        shrink = max(1, min(shape[1:]) // SHRUNK_TO)
-        least = min(shape[1:]) // shrink
-        size = max(SMALLEST_PATCH, min(LARGEST_PATCH, least // 4))
-        return cls(shrink, size, min(CELLS, least - size + 1))
-
-
 class ImageTrunk(nn.Module):
-    """Whitened patches over pixels from 0 to 1."""
+    """Whitened patches over pixels from 0 to 1; a patch's side is a quarter of the image's, within limits."""
 
     def __init__(self, shape: Sequence[int], filters: int | None = None) -> None:
         super().__init__()
         filters = FILTERS if filters is None else filters
-        grid = Grid.of(shape)
-        self.shrink = grid.shrink
-        self.patches = WhitenedPatches(shape[0], filters, grid.size, grid.cells)
+        self.shrink = max(1, min(shape[1:]) // SHRUNK_TO)
+        side = min(shape[1:]) // self.shrink
+        size = max(SMALLEST_PATCH, min(LARGEST_PATCH, side // 4))
+        self.patches = WhitenedPatches(shape[0], filters, size, min(CELLS, side - size + 1))
         self.features = self.patches.features
         self.facts: Facts = {"kind": "patches", "filters": filters}
         """What is needed to build it again, beside its tensors."""
 
-    def look(self, sample: Tensor, seed: int) -> None:
+    def fit(self, sample: Tensor, seed: int) -> None:
         """Take the filters from some images."""
         self.patches.look(self._pixels(sample), generator_for("patches", seed))
 
@@ -102,7 +82,7 @@ class RowTrunk(nn.Module):
         self.register_buffer("directions", torch.randn(numbers, units) / math.sqrt(numbers))
         self.register_buffer("offsets", torch.randn(units))
 
-    def look(self, sample: Tensor, seed: int) -> None:
+    def fit(self, sample: Tensor, seed: int) -> None:
         """Standardise by some examples; a number that never changes among them keeps its scale."""
         numbers = self._numbers(sample).double()
         self.mean.copy_(numbers.mean(0))
@@ -120,33 +100,15 @@ class RowTrunk(nn.Module):
         return x.flatten(1).float() / 255 if x.dtype == torch.uint8 else x.flatten(1)
 
 
-def serves_patches(shape: Sequence[int]) -> bool:
+def supports_patches(shape: Sequence[int]) -> bool:
     """Whether examples of this shape are images with room for patches."""
     return len(shape) == 3 and min(shape[1:]) > SMALLEST_PATCH
 
 
-def fresh_trunk(shape: Sequence[int], facts: Facts | None = None, seed: int = 0) -> ImageTrunk | RowTrunk:
+def build_trunk(shape: Sequence[int], facts: Facts | None = None, seed: int = 0) -> ImageTrunk | RowTrunk:
     """Return the trunk for a shape before it has seen anything, the default one or as ``facts`` say."""
-    known = {"kind": "patches" if serves_patches(shape) else "rows"} if facts is None else dict(facts)
+    known = {"kind": "patches" if supports_patches(shape) else "rows"} if facts is None else dict(facts)
     kind = {"patches": ImageTrunk, "rows": RowTrunk}[known.pop("kind")]
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(derived_seed("trunk", seed))
         return cast("ImageTrunk | RowTrunk", kind(shape, **known).eval())
-
-
-class Sizes(NamedTuple):
-    """What a trunk takes up, told without making it."""
-
-    features: int
-    tensors: dict[str, tuple[int, ...]]
-
-
-def sizes_of(shape: Sequence[int], facts: Facts) -> Sizes:
-    """Return the number of features and the shapes of the tensors of a trunk."""
-    if facts["kind"] == "patches":
-        grid, filters = Grid.of(shape), facts["filters"]
-        return Sizes(2 * filters * grid.cells**2, {"patches.filters": (filters, shape[0], grid.size, grid.size)})
-    numbers, units = math.prod(shape), facts["units"]
-    shown = numbers if numbers <= SHOWN_AS_THEY_ARE else 0
-    vectors = {"mean": (numbers,), "spread": (numbers,), "offsets": (units,)}
-    return Sizes(units + shown, {**vectors, "directions": (numbers, units)})
