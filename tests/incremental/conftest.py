@@ -1,6 +1,6 @@
 import pytest
 
-from ucb.waves import trunks
+from ucb.incremental import trunks
 
 
 @pytest.fixture

@@ -5,13 +5,12 @@ import math
 import pytest
 import torch
 
-from tests.waves.data import digits, letters
+from tests.incremental.data import digits, letters
+from ucb.incremental import Model
+from ucb.incremental.calibration import SCALES, VALUES, RawPrediction, RawPredictionBatches, ScoreCalibration
+from ucb.incremental.learning import hold_out
+from ucb.incremental.predict import predict_batch
 from ucb.metrics import auroc, ece
-from ucb.waves import Model
-from ucb.waves.calibration import SCALES, Calibration
-from ucb.waves.holding_out import held_out
-from ucb.waves.opinion import Asked, Opinion
-from ucb.waves.predicting import answers_to
 
 
 def made_up(count, scale, seed=0, classes=4):
@@ -20,67 +19,73 @@ def made_up(count, scale, seed=0, classes=4):
     logits = torch.randn(count, classes, generator=generator)
     target = torch.multinomial((scale * logits).softmax(-1), 1, generator=generator).squeeze(1)
     novelty, strength = torch.randn(2, count, generator=generator)
-    return Opinion(logits.unsqueeze(0), novelty, strength), target
+    return RawPrediction(logits.unsqueeze(0), novelty, strength), target
 
 
 @pytest.mark.parametrize("scale", [0.7, 3.0, 30.0])
 def test_the_scale_that_made_the_classes_is_found(scale):
-    calibration = Calibration()
-    calibration.learn([made_up(4000, scale)])
+    calibration = ScoreCalibration()
+    calibration.update([made_up(4000, scale)])
     assert calibration.scale == pytest.approx(scale, rel=0.2)
 
 
 def test_one_in_twenty_is_called_unsure_whether_in_one_portion_or_many():
-    whole, parts = Calibration(), Calibration()
-    whole.learn([made_up(4000, 3.0)])
+    whole, parts = ScoreCalibration(), ScoreCalibration()
+    whole.update([made_up(4000, 3.0)])
     for seed in range(8):
-        parts.learn([made_up(500, 3.0, seed)])
+        parts.update([made_up(500, 3.0, seed)])
     for calibration in (whole, parts):
-        unsure = calibration.answers(made_up(4000, 3.0, seed=99)[0]).unsure
+        unsure = calibration.calibrate(made_up(4000, 3.0, seed=99)[0]).unsure
         assert float(unsure.double().mean()) == pytest.approx(0.05, abs=0.02)
 
 
 def test_batches_of_a_wave_teach_the_same_as_the_whole():
-    opinion, target = made_up(1000, 3.0)
-    asked = Asked(lambda rows: Opinion(opinion.logits[:, rows], opinion.novelty[rows], opinion.strength[rows]),
-                  torch.arange(1000), target, 37)  # fmt: skip
-    whole, batches = Calibration(), Calibration()
-    given = whole.learn([(opinion, target)])
-    assert torch.equal(batches.learn(asked), given)
-    assert torch.equal(given, opinion.logits[0].argmax(-1))
+    raw, target = made_up(1000, 3.0)
+
+    def predict(rows):
+        assert len(rows) <= 37
+        return RawPrediction(raw.logits[:, rows], raw.novelty[rows], raw.strength[rows])
+
+    asked = RawPredictionBatches(predict, torch.arange(1000), target, VALUES // 37)
+    whole, batches = ScoreCalibration(), ScoreCalibration()
+    given = whole.update([(raw, target)])
+    assert torch.equal(batches.update(asked), given)
+    assert torch.equal(given, raw.logits[0].argmax(-1))
     for name, value in whole.state_dict().items():
         torch.testing.assert_close(batches.state_dict()[name], value, rtol=1e-6, atol=1e-6)
 
 
 def test_no_doubt_is_0_and_not_minus_0():
-    calibration = Calibration()
-    opinion = Opinion(torch.tensor([[[1e4, 0.0], [0.1, 0.0]]]).repeat(3, 1, 1), *torch.zeros(2, 2))
-    entropy = calibration.answers(opinion).prediction.entropy.tolist()
+    calibration = ScoreCalibration()
+    raw = RawPrediction(torch.tensor([[[1e4, 0.0], [0.1, 0.0]]]).repeat(3, 1, 1), *torch.zeros(2, 2))
+    entropy = calibration.calibrate(raw).prediction.entropy.tolist()
     assert entropy[1] > 0
     assert f"{entropy[0]:.3f}" == "0.000"
 
 
 def test_an_example_with_more_doubt_than_any_before_is_unsure():
-    calibration = Calibration()
-    calibration.learn([made_up(1000, 3.0)])
+    calibration = ScoreCalibration()
+    calibration.update([made_up(1000, 3.0)])
     signs = [(0.0, 0.0), (-9.0, 0.0), (9.0, 0.0), (0.0, 9.0), (0.0, -9.0)]  # novelty and strength
     said = [
-        bool(calibration.answers(Opinion(torch.tensor([[[9.0, 0, 0, 0]]]), *torch.tensor(pair).split(1))).unsure)
+        bool(
+            calibration.calibrate(RawPrediction(torch.tensor([[[9.0, 0, 0, 0]]]), *torch.tensor(pair).split(1))).unsure
+        )
         for pair in signs
     ]
     assert said == [False, False, True, True, True]
 
 
 def test_without_examples_it_still_answers():
-    calibration = Calibration()
-    assert len(calibration.learn([])) == 0
+    calibration = ScoreCalibration()
+    assert len(calibration.update([])) == 0
     assert calibration.scale == pytest.approx(10, rel=0.1)
     assert 2 < calibration.threshold < 3
 
 
 def test_what_was_measured_against_fewer_classes_counts_less():
-    calibration = Calibration()
-    calibration.learn([made_up(100, 3.0)])
+    calibration = ScoreCalibration()
+    calibration.update([made_up(100, 3.0)])
     before = calibration.histogram.sum()
     calibration.fade(2, 4)
     assert float(calibration.histogram.sum()) == pytest.approx(float(before) / 2)
@@ -89,11 +94,11 @@ def test_what_was_measured_against_fewer_classes_counts_less():
 
 def test_a_tenth_of_each_class_is_held_out_but_not_of_tiny_ones():
     labels = ["a"] * 100 + ["b"] * 5 + ["c"] * 4
-    mask = held_out(labels, 0, 0)
+    mask = hold_out(labels, 0, 0)
     assert [int(mask[start:stop].sum()) for start, stop in ((0, 100), (100, 105), (105, 109))] == [10, 1, 0]
-    assert torch.equal(mask, held_out(labels, 0, 0))
-    assert not torch.equal(mask, held_out(labels, 1, 0))
-    assert int(held_out(["a"] * 50_000, 0, 0).sum()) == 1000
+    assert torch.equal(mask, hold_out(labels, 0, 0))
+    assert not torch.equal(mask, hold_out(labels, 1, 0))
+    assert int(hold_out(["a"] * 50_000, 0, 0).sum()) == 1000
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +111,7 @@ def trained(medium):
 
 def test_digits_are_known_and_their_probabilities_are_honest(trained):
     x, labels = digits(range(6), 150, "test")
-    answers = answers_to(trained, x)
+    answers = predict_batch(trained, x)
     target = trained.numbers_of(labels)
     assert float((answers.prediction.label == target).double().mean()) > 0.97
     assert float(ece(answers.prediction.probabilities, target)) < 0.03
@@ -125,7 +130,7 @@ def test_what_is_no_known_digit_is_told_from_digits(trained, what):
         "inverted digits": lambda: 255 - x[:200],
         "digits never seen": lambda: digits([6, 7, 8, 9], 60, "test")[0],
     }[what]()
-    known, unknown = answers_to(trained, x), answers_to(trained, unlike)
+    known, unknown = predict_batch(trained, x), predict_batch(trained, unlike)
     assert auroc(known.unsureness, unknown.unsureness) >= 0.9
     assert float(unknown.unsure.double().mean()) > 4 * float(known.unsure.double().mean())
 
@@ -134,4 +139,4 @@ def test_what_is_no_known_digit_is_told_from_digits(trained, what):
 def test_an_image_that_shows_nothing_is_unsure(trained, level):
     """Nothing about it is new: that there is nothing to see must count by itself."""
     blank = torch.full((1, 1, 28, 28), level, dtype=torch.uint8)
-    assert bool(answers_to(trained, blank).unsure)
+    assert bool(predict_batch(trained, blank).unsure)

@@ -15,11 +15,11 @@ import torch
 from PIL import Image
 from typer.testing import CliRunner
 
-from tests.waves.data import blobs, digits, letters, write_pngs
+from tests.incremental.data import blobs, digits, letters, write_pngs
 from ucb.cli.app import app
+from ucb.incremental import Model
+from ucb.incremental.predict import predict_batch
 from ucb.metrics import auroc
-from ucb.waves import Model
-from ucb.waves.predicting import answers_to
 
 FIELDS = ["file", "label", "probability", "entropy", "mutual_information", "unsure"]
 
@@ -64,7 +64,7 @@ def engineer(folder, per_class, asked):
         assert said.count("\n  'wave ") == wave
         shutil.rmtree(data)
         sizes.append(model.stat().st_size)
-    outputs = 2 * 8 * (Model.open(model).way.head.gram.shape[0] + 1)
+    outputs = 2 * 8 * (Model.open(model).learner.head.gram.shape[0] + 1)
     assert all(b - a <= outputs + 400 for a, b in pairwise(sizes))
     assert sorted(each.name for each in folder.iterdir()) == ["digits.ucb"]
     before = hashlib.sha256(model.read_bytes()).digest()
@@ -103,9 +103,9 @@ def test_an_engineer_with_two_thousand_images_a_digit(tmp_path):
     assert sum(right) / len(right) >= 0.98
     assert sum(row["unsure"] for row in rows) / len(rows) < 0.1
     model = Model.open(tmp_path / "digits.ucb")
-    known = answers_to(model, digits(range(10), 200, "test")[0])
+    known = predict_batch(model, digits(range(10), 200, "test")[0])
     for name, x in unlike_digits().items():
-        answers = answers_to(model, x)
+        answers = predict_batch(model, x)
         assert auroc(known.unsureness, answers.unsureness) >= 0.9, name
         assert answers.unsure.double().mean() > 5 * known.unsure.double().mean(), name
 

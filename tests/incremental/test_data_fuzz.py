@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.waves.asking import ask, sentence
-from tests.waves.data import blobs, digits
-from ucb.waves import learn
+from tests.incremental.asking import ask, sentence
+from tests.incremental.data import blobs, digits
+from ucb.incremental import learn
 
 pytestmark = pytest.mark.usefixtures("small")
 NUMBER = 250

@@ -5,8 +5,8 @@ import math
 import pytest
 import torch
 
-from tests.waves.data import digits
-from ucb.waves import Model
+from tests.incremental.data import digits
+from ucb.incremental import Model
 
 
 def after_one_more(waves):
@@ -14,7 +14,7 @@ def after_one_more(waves):
     model = Model()
     for wave in waves[:-1]:
         model.learn(wave)
-    before = model.way
+    before = model.learner
     return before, model, model.learn(waves[-1]).effects
 
 
@@ -26,12 +26,12 @@ def test_it_is_the_change_of_what_examples_leave_unexplained_when_they_are_left_
     phi = torch.cat([before.features(first[0]).double(), torch.ones(80, 1, dtype=torch.float64)], 1)
     target = torch.nn.functional.one_hot(model.numbers_of(first[1]), 2).double()
 
-    def left(way, examples):
-        whole = way.head.gram + way.head.ridge * torch.eye(len(way.head.gram))
-        leverage = float(torch.linalg.solve(whole, way.head.gram).trace()) / examples
-        return (target - (phi @ way.head.weights)[:, :2]) / (1 - leverage)
+    def left(learner, examples):
+        whole = learner.head.gram + learner.head.ridge * torch.eye(len(learner.head.gram))
+        leverage = float(torch.linalg.solve(whole, learner.head.gram).trace()) / examples
+        return (target - (phi @ learner.head.weights)[:, :2]) / (1 - leverage)
 
-    change = (left(model.way, 160) - left(before, 80)).square().mean().sqrt()
+    change = (left(model.learner, 160) - left(before, 80)).square().mean().sqrt()
     assert effect.wave == "wave 1"
     assert effect.change == pytest.approx(float(change), rel=1e-3)
     assert f"{effect.change:.3f}" in effect.sentence
@@ -46,7 +46,7 @@ def test_scores_of_unseen_digits_move_as_it_was_said(counts):
     known = len(before.head.counts)
     x = digits(range(known), 100, "test")[0]
     features = before.features(x).double()
-    moved = (model.way.head(features)[:, :known] - before.head(features)).square().mean(0)
+    moved = (model.learner.head(features)[:, :known] - before.head(features)).square().mean(0)
     for place, effect in enumerate(effects):
         seen = math.sqrt(float(moved[2 * place : 2 * place + 2].mean()))
         assert seen / 3.5 < effect.change < 1.5 * seen

@@ -13,18 +13,20 @@ from pathlib import Path
 
 import pytest
 
-from tests.waves.asking import ask, sentence
-from tests.waves.data import blobs, digits
+from tests.incremental.asking import ask, sentence
+from tests.incremental.data import blobs, digits
 from ucb.cli import learn as learn_module
 from ucb.engine import checkpoint
-from ucb.waves import ArrayExamples, Model, Watcher, files, keeping, learn, reading
+from ucb.incremental import ArrayExamples, Model, inputs, learn, learning
+from ucb.incremental.progress_file import lock_model, lock_path, progress_path
+from ucb.progress import Observer
 
 PROGRAM = """
 import sys, time, torch
 torch.set_num_threads(1)
-from tests.waves.data import blobs, digits
-from ucb.waves import learn, reading, trunks
-trunks.FILTERS, reading.PORTION, reading.ROWS = 8, 32, 16
+from tests.incremental.data import blobs, digits
+from ucb.incremental import inputs, learn, trunks
+trunks.FILTERS, inputs.PORTION, inputs.ROWS = 8, 32, 16
 method, path = sys.argv[1:3]
 wave = digits([2, 3], 1500) if method == "fixed" else blobs("cd", 400)
 print("ready", flush=True)
@@ -78,15 +80,15 @@ def test_ten_kills_at_random_moments_leave_the_model_whole_and_the_result_the_sa
         Model.open(path)
         if path.read_bytes() == expected:  # it came to its end before the kill: once more
             path.write_bytes(before)
-        went_on += keeping.progress_file(path).exists()
+        went_on += progress_path(path).exists()
     assert went_on > 0
     with launched(path, method) as process:
         assert process.wait(120) == 0, process.stderr.read()
     assert path.read_bytes() == expected
-    assert not keeping.progress_file(path).exists()
+    assert not progress_path(path).exists()
 
 
-class Stops(Watcher):
+class Stops(Observer):
     """Interrupts after so many portions, and keeps what was said."""
 
     def __init__(self, portions):
@@ -103,8 +105,8 @@ class Stops(Watcher):
 
 @pytest.fixture
 def portioned(small, monkeypatch):
-    monkeypatch.setattr(reading, "PORTION", 16)
-    monkeypatch.setattr(reading, "ROWS", 8)
+    monkeypatch.setattr(inputs, "PORTION", 16)
+    monkeypatch.setattr(inputs, "ROWS", 8)
 
 
 @pytest.mark.usefixtures("portioned")
@@ -112,12 +114,12 @@ def test_an_interrupted_first_wave_goes_on_to_the_same_bits(tmp_path):
     wave = digits([0, 1], 60)
     learn(tmp_path / "whole", wave)
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", wave, watcher=Stops(4), pause=0.0)
+        learn(tmp_path / "cut", wave, observer=Stops(4), pause=0.0)
     assert not (tmp_path / "cut").exists()
-    kept = keeping.progress_file(tmp_path / "cut").read_bytes()
+    kept = progress_path(tmp_path / "cut").read_bytes()
     assert wave[0][0].numpy().tobytes() not in kept
     watcher = Stops(1000)
-    learn(tmp_path / "cut", wave, watcher=watcher, pause=0.0)
+    learn(tmp_path / "cut", wave, observer=watcher, pause=0.0)
     assert watcher.said == ["going on from cut.learning"]
     assert 1000 - watcher.portions < 108 / 16
     assert (tmp_path / "cut").read_bytes() == (tmp_path / "whole").read_bytes()
@@ -141,10 +143,10 @@ def flipped(path):
 def test_an_interrupted_wave_that_goes_on_with_other_kernels_says_so(tmp_path):
     wave, path = digits([0, 1], 80), tmp_path / "m"  # three batches an epoch
     with pytest.raises(KeyboardInterrupt):
-        learn(path, wave, method="ucb-ng", epochs=8, watcher=Stops(22), pause=0.0)
-    spoilt(keeping.progress_file(path), lambda state: state["run"]["progress"].update(kernels=["woven by hand"]))
+        learn(path, wave, method="ucb-ng", epochs=8, observer=Stops(22), pause=0.0)
+    spoilt(progress_path(path), lambda state: state["run"]["progress"].update(kernels=["woven by hand"]))
     watcher = Stops(10_000)
-    learn(path, wave, method="ucb-ng", epochs=8, watcher=watcher, pause=0.0)
+    learn(path, wave, method="ucb-ng", epochs=8, observer=watcher, pause=0.0)
     went_on, others = watcher.said
     assert went_on == "going on from m.learning"
     assert "than up to here, woven by hand: the figures will not be those of a run that was never cut" in others
@@ -167,13 +169,13 @@ STALE = {
 def test_progress_that_is_of_no_use_is_named_and_learning_starts_anew(tmp_path, said):
     path, wave = tmp_path / "m", digits([0, 1], 60)
     with pytest.raises(KeyboardInterrupt):
-        learn(path, wave, watcher=Stops(3), pause=0.0)
+        learn(path, wave, observer=Stops(3), pause=0.0)
     if STALE[said] is None:
         wave = digits([0, 1], 60, skip=60)
     else:
-        STALE[said](keeping.progress_file(path))
+        STALE[said](progress_path(path))
     watcher = Stops(1000)
-    learn(path, wave, watcher=watcher, pause=0.0)
+    learn(path, wave, observer=watcher, pause=0.0)
     what = f"m.learning, left by a learn that was interrupted, {said.strip()}: learning starts anew"
     assert watcher.said == [what]
     learn(tmp_path / "fresh", wave)
@@ -183,9 +185,9 @@ def test_progress_that_is_of_no_use_is_named_and_learning_starts_anew(tmp_path, 
 
 @pytest.mark.usefixtures("portioned")
 def test_progress_that_cannot_be_removed_does_not_spoil_a_wave_that_is_learnt(tmp_path):
-    keeping.progress_file(tmp_path / "m").mkdir()
+    progress_path(tmp_path / "m").mkdir()
     watcher = Stops(1000)
-    learn(tmp_path / "m", digits([0, 1], 60), watcher=watcher)
+    learn(tmp_path / "m", digits([0, 1], 60), observer=watcher)
     assert len(watcher.said) == 1
     assert "m.learning, left by a learn that was interrupted, cannot be read (Is a directory)" in watcher.said[0]
     assert Model.open(tmp_path / "m").classes == ["0", "1"]
@@ -198,7 +200,7 @@ def test_nobody_reads_the_progress_who_may_not_read_the_model(tmp_path, mode, mo
     path, seen = tmp_path / "m", []
     learn(path, digits([0, 1], 20))
     path.chmod(mode)
-    progress = keeping.progress_file(path)
+    progress = progress_path(path)
     for each in path, progress:
         each.with_name(each.name + ".part").write_bytes(b"left by a kill")
         each.with_name(each.name + ".part").chmod(0o666)
@@ -210,7 +212,7 @@ def test_nobody_reads_the_progress_who_may_not_read_the_model(tmp_path, mode, mo
 
     monkeypatch.setattr(os, "fsync", watched)
     with pytest.raises(KeyboardInterrupt):
-        learn(path, digits([2, 3], 60), watcher=Stops(4), pause=0.0)
+        learn(path, digits([2, 3], 60), observer=Stops(4), pause=0.0)
     assert progress.stat().st_mode & 0o777 == 0o600
     learn(path, digits([2, 3], 60), pause=0.0)
     assert path.stat().st_mode & 0o777 == mode
@@ -224,7 +226,7 @@ def test_two_at_once_are_refused(tmp_path):
     path = tmp_path / "m"
     learn(path, blobs("ab", 10))
     before = path.read_bytes()
-    with keeping.alone_with(path), pytest.raises(RuntimeError, match="another process is learning"):
+    with lock_model(path), pytest.raises(RuntimeError, match="another process is learning"):
         learn(path, blobs("cd", 10))
     assert path.read_bytes() == before
     learn(path, blobs("cd", 10))
@@ -288,14 +290,15 @@ def test_ctrl_c_in_the_command_is_a_sentence_and_130(tmp_path):
     np.savez(tmp_path / "wave.npz", x=x.numpy(), y=np.array(labels))
     # A shell's background jobs, and whoever they start, ignore Ctrl-C.
     program = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
-    program += "from ucb.waves import files, keeping\nkeeping.PAUSE = files.PAUSE = 0.0\n"
+    program += "from ucb.incremental import learning, progress_file\n"
+    program += "progress_file.PAUSE = learning.PAUSE = 0.0\n"
     program += "from ucb.cli.main import main\nimport sys\nprint('ready', flush=True)\nmain()"
     command = [sys.executable, "-c", program, "learn", str(tmp_path / "m.ucb"), str(tmp_path / "wave.npz")]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, **pipes) as process:
         process.stdout.readline()
         deadline = time.monotonic() + 60
-        while not keeping.lock_file(tmp_path / "m.ucb").exists() and time.monotonic() < deadline:
+        while not lock_path(tmp_path / "m.ucb").exists() and time.monotonic() < deadline:
             time.sleep(0.01)
         time.sleep(0.3)
         process.send_signal(signal.SIGINT)
@@ -304,7 +307,7 @@ def test_ctrl_c_in_the_command_is_a_sentence_and_130(tmp_path):
     assert errors.startswith("interrupted: ")
     assert len(errors.splitlines()) == 1
     assert not (tmp_path / "m.ucb").exists()
-    assert not keeping.lock_file(tmp_path / "m.ucb").exists()
+    assert not lock_path(tmp_path / "m.ucb").exists()
 
 
 def raises(*_, **__):
@@ -323,7 +326,7 @@ MOMENTS = {
     "before it is replaced": (Path, "replace", lambda deed: raises, False),
     "while permissions are copied": (shutil, "copymode", lambda deed: raises, False),
     "just after it is replaced": (Path, "replace", then_raises, True),
-    "before the progress is removed": (files, "remove_progress", lambda deed: raises, True),
+    "before the progress is removed": (learning, "remove_progress", lambda deed: raises, True),
     "before the report is printed": (learn_module, "_show", lambda deed: raises, True),
 }
 
@@ -340,8 +343,8 @@ def test_ctrl_c_while_the_model_is_replaced_leaves_one_of_the_two_and_says_which
     if linked:
         (tmp_path / "link.ucb").symlink_to("m.ucb")
     with pytest.raises(KeyboardInterrupt):
-        learn(path, table, watcher=Stops(3), pause=0.0)
-    before, progress = path.read_bytes(), keeping.progress_file(path)
+        learn(path, table, observer=Stops(3), pause=0.0)
+    before, progress = path.read_bytes(), progress_path(path)
     assert progress.exists()
     with monkeypatch.context() as patch:
         patch.setattr(where, name, change(getattr(where, name)))

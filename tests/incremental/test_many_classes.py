@@ -3,23 +3,24 @@
 import pytest
 import torch
 
-from ucb.waves import Model, holding_out, opinion
-from ucb.waves.fixed import PAIRS, FixedWay
+from ucb.incremental import Model, calibration, learning
+from ucb.incremental.frozen import PAIRS, FrozenTrunkModel
+from ucb.incremental.learning import choose_asked
 
 
 @pytest.fixture
 def sizes(monkeypatch):
     """Rows and numbers of all logits that are made, under bounds that a small test can reach."""
-    monkeypatch.setattr(holding_out, "MOST", 40)
-    monkeypatch.setattr(opinion, "NUMBERS", 20_000)
-    made, whole = [], FixedWay.opinion_of
+    monkeypatch.setattr(learning, "MOST_HELD_OUT", 40)
+    monkeypatch.setattr(calibration, "VALUES", 20_000)
+    made, whole = [], FrozenTrunkModel.predict_features
 
-    def noted(way, features):
-        found = whole(way, features)
+    def noted(learner, features):
+        found = whole(learner, features)
         made.append(found.logits.shape)
         return found
 
-    monkeypatch.setattr(FixedWay, "opinion_of", noted)
+    monkeypatch.setattr(FrozenTrunkModel, "predict_features", noted)
     return made
 
 
@@ -37,9 +38,9 @@ def test_what_learning_has_at_work_does_not_grow_with_the_square_of_the_classes(
         sizes.clear()
         model = Model()
         model.learn(many(classes))
-        assert max(shape.numel() for shape in sizes) <= opinion.NUMBERS
+        assert max(shape.numel() for shape in sizes) <= calibration.VALUES
         assert sum(asked for asked, _ in model.waves[0].held_out.values()) == 40
-        assert int(model.way.head.counts.sum()) == 5 * classes, "those that were not asked are learnt too"
+        assert int(model.learner.head.counts.sum()) == 5 * classes, "those that were not asked are learnt too"
         total.append(sum(shape.numel() for shape in sizes))
     assert total == [2 * 40 * 2 * PAIRS * classes for classes in (100, 400)], "each is asked twice"
 
@@ -55,13 +56,13 @@ def test_batches_follow_the_size_of_inputs_and_outputs(sizes, classes, columns):
     assert len(rows) == 400
     together = [shape[1] for shape in sizes]
     assert sum(together) == 400
-    assert max(together) * (columns + model.way.trunk.features + 2 * PAIRS * classes) <= opinion.NUMBERS
+    assert max(together) * (columns + model.learner.trunk.features + 2 * PAIRS * classes) <= calibration.VALUES
     assert max(together) > 1
 
 
 def test_which_are_asked_depends_on_the_seed_alone():
-    some = holding_out.asked_among(5000, 0)
+    some = choose_asked(5000, 0)
     assert len(some.unique()) == len(some) == 1000
-    assert torch.equal(some, holding_out.asked_among(5000, 0))
-    assert not torch.equal(some, holding_out.asked_among(5000, 1))
-    assert torch.equal(holding_out.asked_among(7, 0), torch.arange(7))
+    assert torch.equal(some, choose_asked(5000, 0))
+    assert not torch.equal(some, choose_asked(5000, 1))
+    assert torch.equal(choose_asked(7, 0), torch.arange(7))

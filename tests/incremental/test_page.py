@@ -13,13 +13,12 @@ import pytest
 import typer
 
 from ucb.cli.app import app
-from ucb.waves import Model, holding_out
-from ucb.waves.calibration import SMALLEST_ENTROPY, UNSURE
-from ucb.waves.export import CLOSE
-from ucb.waves.nets import NAMES
-from ucb.waves.ongoing import SAMPLES
+from ucb.incremental import Model, learning
+from ucb.incremental.bayesian_net import NETS, SAMPLES
+from ucb.incremental.calibration import SMALLEST_ENTROPY, UNSURE
+from ucb.incremental.onnx import CLOSE
+from ucb.incremental.trunks import build_trunk
 from ucb.waves.sources.image_shape import MOST
-from ucb.waves.trunks import fresh_trunk
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "learn-from-your-data.md"
@@ -64,16 +63,16 @@ def test_options_in_the_text_exist():
     written = set(re.findall(r"(?<![-\w])--[a-z][a-z-]*", PAGE.read_text()))
     assert {"--format", "--method", "--net", "--name"} <= written
     assert written <= options
-    assert f"--net {'|'.join(NAMES)}" in PAGE.read_text()
+    assert f"--net {'|'.join(NETS)}" in PAGE.read_text()
 
 
 def test_numbers_in_the_text_are_those_of_the_code():
     text = " ".join(PAGE.read_text().split())
-    assert f"{fresh_trunk((1, 28, 28)).features:,} features" in text
+    assert f"{build_trunk((1, 28, 28)).features:,} features" in text
     assert f"above the value that {100 * UNSURE:.0f} % of the held-out examples exceed" in text
     assert f"log(entropy + {SMALLEST_ENTROPY:.4f})" in text
-    assert f"About a tenth of a wave is held out at first, {holding_out.MOST:,} examples or so at most" in text
-    assert holding_out.SHARE == 0.1
+    assert f"About a tenth of a wave is held out at first, {learning.MOST_HELD_OUT:,} examples or so at most" in text
+    assert learning.HELD_OUT_SHARE == 0.1
     assert f"**Images up to {MOST} x {MOST}.**" in text
     assert f"to {CLOSE:.4f}" in text
     assert f"the weights of each of the {SAMPLES} samples" in text

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from tests.waves.data import blobs, digits, write_pngs
-from ucb.waves import Model
+from tests.incremental.data import blobs, digits, write_pngs
+from ucb.incremental import Model
 
 PIXELS = np.zeros((4, 1, 28, 28), np.uint8)
 EXPECTED = "examples must be uint8 images"
@@ -28,7 +28,7 @@ def test_arrays_are_as_good_as_tensors(model, dtype):
     same.learn((x, labels))
     other.learn((array, np.array(labels)))
     assert other.classes == ["a", "b"]
-    assert torch.equal(same.way.head.gram, other.way.head.gram)
+    assert torch.equal(same.learner.head.gram, other.learner.head.gram)
     assert other.predict(array) == same.predict(x)
 
 
@@ -64,12 +64,12 @@ def test_labels_that_are_numbers_are_named_by_them(labels):
     ],
 )
 def test_inputs_that_cannot_be_are_refused_in_a_sentence(model, x, said):
-    before = model.way.head.gram.clone()
+    before = model.learner.head.gram.clone()
     with pytest.raises(ValueError, match=said):
         model.predict(x)
     with pytest.raises(ValueError, match=said):
         model.learn((x, ["a"] * len(x)))
-    assert torch.equal(model.way.head.gram, before)
+    assert torch.equal(model.learner.head.gram, before)
 
 
 @pytest.mark.parametrize(

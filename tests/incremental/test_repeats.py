@@ -7,14 +7,14 @@ import pytest
 import torch
 from sklearn import datasets
 
-from tests.waves.asking import ask
-from tests.waves.data import blobs, digits
+from tests.incremental.asking import ask
+from tests.incremental.data import blobs, digits
 from ucb.bayes.conjugate import ConjugateHead
-from ucb.waves import DamagedModelError, Model, learn, safe
-from ucb.waves.familiar import share_learnt
-from ucb.waves.predicting import answers_to
-from ucb.waves.prints import Copies, prints, stamp
-from ucb.waves.ridge import LADDER, log_evidence
+from ucb.incremental import DamagedModelError, Model, learn
+from ucb.incremental.checked_file import pack, read_content
+from ucb.incremental.frozen import RIDGES, log_evidence, share_learnt
+from ucb.incremental.learning import Copies, hash_examples, hash_wave
+from ucb.incremental.predict import predict_batch
 
 
 def table(name):
@@ -41,7 +41,7 @@ def changed(wave, share):
 
 def judged(model, wave):
     """Percent right and percent unsure."""
-    answers = answers_to(model, wave[0])
+    answers = predict_batch(model, wave[0])
     right = answers.prediction.label == model.numbers_of(wave[1])
     return [100 * float(each.double().mean()) for each in (right, answers.unsure)]
 
@@ -103,7 +103,7 @@ def test_the_evidence_of_everything_twice_is_that_of_once_at_twice_the_ridge():
     once.add(x, target)
     for _ in range(2):
         twice.add(x, target)
-    gaps = [log_evidence(once, ridge) - log_evidence(twice, 2 * ridge, 30) for ridge in LADDER[4:]]
+    gaps = [log_evidence(once, ridge) - log_evidence(twice, 2 * ridge, 30) for ridge in RIDGES[4:]]
     assert gaps == pytest.approx([gaps[0]] * len(gaps), abs=1e-6)
 
 
@@ -157,10 +157,10 @@ def test_what_examples_are_worth_is_kept_in_the_file(tmp_path):
     model = Model()
     model.learn(digits([0, 1], 40))
     model.learn(digits([0, 1], 40), again=True)
-    assert 60 < model.way.repeated <= 80
+    assert 60 < model.learner.repeated <= 80
     model.save(tmp_path / "m.ucb")
     read = Model.open(tmp_path / "m.ucb")
-    assert read.way.repeated == model.way.repeated
+    assert read.learner.repeated == model.learner.repeated
     x = digits([0, 1], 5, "test")[0]
     assert read.predict(x) == model.predict(x)
 
@@ -171,10 +171,10 @@ def test_a_number_of_repeated_examples_that_cannot_be_is_refused(tmp_path, odd):
     model = Model()
     model.learn(digits([0, 1], 40))
     model.save(tmp_path / "m.ucb")
-    values, tensors = safe.unpacked(tmp_path / "m.ucb")
+    values, tensors = read_content(tmp_path / "m.ucb")
     assert "repeated" not in values["way"], "files from before there was such a number can be read"
     values["way"]["repeated"] = odd
-    (tmp_path / "m.ucb").write_bytes(safe.packed(values, tensors))
+    (tmp_path / "m.ucb").write_bytes(pack(values, tensors))
     with pytest.raises(DamagedModelError, match="repeated"):
         Model.open(tmp_path / "m.ucb")
 
@@ -185,22 +185,31 @@ def test_how_a_net_tells_learnt_examples_from_new_ones_is_kept_in_the_file_and_c
     x, labels = blobs("ab", 40)
     model.learn((x, labels))
     model.save(tmp_path / "m.ucb")
-    assert Model.open(tmp_path / "m.ucb").way.doubt == model.way.doubt is not None
-    values, tensors = safe.unpacked(tmp_path / "m.ucb")
+    assert Model.open(tmp_path / "m.ucb").learner.doubt == model.learner.doubt is not None
+    values, tensors = read_content(tmp_path / "m.ucb")
     values["way"].pop("doubt")
-    (tmp_path / "m.ucb").write_bytes(safe.packed(values, tensors))
-    assert Model.open(tmp_path / "m.ucb").way.doubt is None, "files from before can be read"
+    (tmp_path / "m.ucb").write_bytes(pack(values, tensors))
+    assert Model.open(tmp_path / "m.ucb").learner.doubt is None, "files from before can be read"
     values["way"]["doubt"] = odd
-    (tmp_path / "m.ucb").write_bytes(safe.packed(values, tensors))
+    (tmp_path / "m.ucb").write_bytes(pack(values, tensors))
     with pytest.raises(DamagedModelError, match="doubt"):
         Model.open(tmp_path / "m.ucb")
 
 
 def test_prints_tell_content_and_class_apart_and_not_order():
     x = torch.arange(6.0).view(3, 2)
-    found = prints(x, ["a", "a", "b"])
-    assert stamp(found) == stamp(prints(x.flip(0), ["b", "a", "a"]))
-    assert len({stamp(found), stamp(prints(x, ["a", "b", "b"])), stamp(prints(x + 1, ["a", "a", "b"]))}) == 3
+    found = hash_examples(x, ["a", "a", "b"])
+    assert hash_wave(found) == hash_wave(hash_examples(x.flip(0), ["b", "a", "a"]))
+    assert (
+        len(
+            {
+                hash_wave(found),
+                hash_wave(hash_examples(x, ["a", "b", "b"])),
+                hash_wave(hash_examples(x + 1, ["a", "a", "b"])),
+            }
+        )
+        == 3
+    )
 
 
 def test_copies_are_counted_unless_the_data_are_nothing_else():

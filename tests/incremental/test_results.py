@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ucb.waves.trunks import fresh_trunk
+from ucb.incremental.trunks import build_trunk
 
 RESULTS = Path(__file__).parent.parent.parent / "results" / "waves"
 SHAPES = {"mnist": (1, 28, 28), "cifar10": (3, 32, 32)}
@@ -40,7 +40,7 @@ def test_wave_by_wave_is_one_fit(data):
 
 def test_the_same_defaults_serve_both_and_are_those_of_today():
     for run in fixed_runs():
-        today = fresh_trunk(SHAPES[run["data"]])
+        today = build_trunk(SHAPES[run["data"]])
         assert (run["trunk"], run["features"]) == (today.facts, today.features)
     nets = [run for data in SHAPES for run in runs(data, "ucb-ng")]
     assert all((run["net"], run["settings"]) == (nets[0]["net"], nets[0]["settings"]) for run in nets)

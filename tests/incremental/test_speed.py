@@ -8,8 +8,8 @@ from typing import NamedTuple
 import pytest
 import torch
 
-from tests.waves.data import digits
-from ucb.waves import Model
+from tests.incremental.data import digits
+from ucb.incremental import Model
 
 CORES = 2
 MINUTES_TO_LEARN = 2

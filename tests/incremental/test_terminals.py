@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.waves.asking import ask
+from tests.incremental.asking import ask
 from ucb.cli.output import size
 
 NAMES = ["猫", "Käfer", "🐛", "plain"]

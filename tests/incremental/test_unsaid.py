@@ -5,7 +5,7 @@ import os
 import pytest
 
 from tests.cli.asking import launched
-from tests.waves.asking import ask
+from tests.incremental.asking import ask
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 

@@ -2,7 +2,7 @@
 
 from ucb.incremental.checked_file import DamagedModelError
 from ucb.incremental.inputs import ArrayExamples
-from ucb.incremental.learn import learn
+from ucb.incremental.learning import learn
 from ucb.incremental.model import METHODS, Effect, Model, Report, Wave
 
 __all__ = ["METHODS", "ArrayExamples", "DamagedModelError", "Effect", "Model", "Report", "Wave", "learn"]

@@ -29,7 +29,7 @@ from ucb.engine.run import Run
 from ucb.engine.training import Training
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches, rows_per_batch
 from ucb.incremental.inputs import ROWS
-from ucb.incremental.learn import (
+from ucb.incremental.learning import (
     ERRORS_TO_BE_SURE,
     WaveOutcome,
     WaveRequest,

@@ -21,7 +21,7 @@ from torch import Tensor
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
-from ucb.incremental.learn import (
+from ucb.incremental.learning import (
     ERRORS_TO_BE_SURE,
     Copies,
     WaveOutcome,

@@ -141,7 +141,7 @@ class Model:
         ``warnings`` what should worry, and in ``skipped`` what could not be read. ``progress`` makes, of the examples
         and the wave's name, the file in which unfinished work is kept.
         """
-        from ucb.incremental.learn import learn_wave
+        from ucb.incremental.learning import learn_wave
 
         new, observer = copy.copy(self), observer or Observer()
         seed, where = self.seed if seed is None else seed, device_named(device)

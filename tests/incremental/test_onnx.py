@@ -12,18 +12,17 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-from tests.waves.data import blobs, digits
+from tests.incremental.data import blobs, digits
 from ucb.bayes import forward, gaussians, mean_forward
 from ucb.cli.app import app
+from ucb.incremental import Model, trunks
+from ucb.incremental import onnx as exporting
+from ucb.incremental.bayesian_net import BayesianNetModel
+from ucb.incremental.frozen import LEAST_NOISE, PAIRS
+from ucb.incremental.model_file import to_bytes
+from ucb.incremental.onnx import make_inputs, to_onnx
+from ucb.incremental.predict import predict_batch
 from ucb.seeds import generator_for
-from ucb.waves import Model, onnx_parts, trunks
-from ucb.waves import export as exporting
-from ucb.waves.export import made_up, to_onnx
-from ucb.waves.file import to_bytes
-from ucb.waves.fixed import PAIRS
-from ucb.waves.ongoing import OngoingWay
-from ucb.waves.predicting import answers_to
-from ucb.waves.ridge import LEAST_NOISE
 
 SAMPLES = 3
 """Fewer than in an answer, where a net is large."""
@@ -41,7 +40,7 @@ def asked(source, x):
 
 def predicted(model, x):
     """All the probabilities behind the answers of `predict`, whose own are the largest of each row."""
-    p = answers_to(model, x).prediction.probabilities
+    p = predict_batch(model, x).prediction.probabilities
     assert [row["probability"] for row in model.predict(x)] == pytest.approx(p.amax(1).tolist(), abs=1e-6)
     return p
 
@@ -51,13 +50,13 @@ def reference(model, x):
 
     Scores are Gaussian with mean w^T phi and variance noise * phi^T A^-1 phi; pairs of opposite samples are averaged.
     """
-    head = model.way.head
-    phi = torch.cat([model.way.features(x).double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
+    head = model.learner.head
+    phi = torch.cat([model.learner.features(x).double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
     a = head.gram + head.ridge * torch.eye(len(head.gram), dtype=torch.float64)
     weights = torch.linalg.solve(a, head.moments)
     noise = ((head.counts - (head.moments * weights).sum(0)) / head.counts.sum()).clamp_min(LEAST_NOISE)
     variance = (phi * torch.linalg.solve(a, phi.T).T).sum(1, keepdim=True)
-    spread = (variance * noise * head.counts.sum() / model.way.worth).sqrt()  # copies of an example are no evidence
+    spread = (variance * noise * head.counts.sum() / model.learner.worth).sqrt()  # copies of an example are no evidence
     half = torch.randn(PAIRS, 1, len(noise), generator=generator_for("opinion"))
     balance = (head.counts.mean() / head.counts).sqrt()
     p = [((phi @ weights + sign * spread * half) * balance * model.calibration.scale).softmax(-1) for sign in (1, -1)]
@@ -107,7 +106,7 @@ def test_labels_are_those_of_predict(known, file):
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("shape", [(1, 2, 2), (1, 4, 4), (3, 8, 8), (1, 64, 70), (3, 9, 40)])
 def test_images_of_any_size(shape):
-    x = made_up(shape)
+    x = make_inputs(shape)
     model = Model()
     model.learn((x, ["a", "b"] * 32))
     torch.testing.assert_close(asked(to_onnx(model), x).double(), reference(model, x), rtol=0, atol=1e-4)
@@ -125,15 +124,15 @@ def test_rows_near_and_far():
         torch.testing.assert_close(answers, reference(model, asked_for), rtol=0, atol=1e-4)
 
 
-def made_lively(way, x):
+def made_lively(learner, x):
     """Give biases, scales and shifts, which a fresh net has at 0 or 1, and heads whose answers differ."""
-    net, generator = way.method.net.eval(), torch.Generator().manual_seed(0)
+    net, generator = learner.method.net.eval(), torch.Generator().manual_seed(0)
     for _, gaussian in gaussians(net):
         if gaussian.mu.dim() == 1:
             gaussian.mu.data += 0.2 * torch.randn(gaussian.mu.shape, generator=generator)
-    for head in range(len(way.heads)):
+    for head in range(len(learner.heads)):
         with net.using(head), torch.no_grad():
-            answers = mean_forward(net, way.prepared(x))
+            answers = mean_forward(net, learner.normalise(x))
         weight, bias = (net.heads[head].gaussian(name).mu.data for name in ("weight", "bias"))
         weight *= 3 / answers.std(0)[:, None]
         bias.copy_(3 * (bias - answers.mean(0)) / answers.std(0))
@@ -141,20 +140,20 @@ def made_lively(way, x):
 
 @pytest.mark.parametrize("net", ["small", "mlp", "alexnet", "resnet18"])
 def test_nets_with_several_heads_and_a_class_that_two_of_them_know(net, monkeypatch):
-    monkeypatch.setattr(onnx_parts, "SAMPLES", SAMPLES)
+    monkeypatch.setattr(exporting, "SAMPLES", SAMPLES)
     model = Model("ucb-ng", net=net)
     model.shape, model.classes = (1, 28, 28), ["a", "b", "c"]
-    model.way = OngoingWay(model.shape, net, [[0, 1], [1, 2]], seed=0)
+    model.learner = BayesianNetModel(model.shape, net, [[0, 1], [1, 2]], seed=0)
     model.calibration.nll += torch.arange(len(model.calibration.nll))  # a small scale: no answer is all but certain
-    model.way.look(digits(range(3), 6)[0])
-    x = torch.cat([digits(range(3), 4, "test")[0], made_up((1, 28, 28))[:8]])
-    made_lively(model.way, x)
-    way = model.way
-    bayesian = way.method.net.eval()
+    model.learner.fit_normalisation(digits(range(3), 6)[0])
+    x = torch.cat([digits(range(3), 4, "test")[0], make_inputs((1, 28, 28))[:8]])
+    made_lively(model.learner, x)
+    learner = model.learner
+    bayesian = learner.method.net.eval()
     with bayesian.using(None), torch.no_grad():
-        said = forward(bayesian, way.prepared(x), SAMPLES, generator=generator_for("opinion"))
+        said = forward(bayesian, learner.normalise(x), SAMPLES, generator=generator_for("opinion"))
     voices = torch.full((SAMPLES, len(x), 3), -torch.inf)
-    for numbers, own in zip(way.heads, said.split(2, -1), strict=True):
+    for numbers, own in zip(learner.heads, said.split(2, -1), strict=True):
         doubt = torch.distributions.Categorical(own.softmax(-1).mean(0)).entropy()
         for column, number in enumerate(numbers):
             voice = own.log_softmax(-1)[..., column] - doubt
@@ -175,7 +174,7 @@ def test_probabilities_are_those_of_predict(method, kind, tmp_path):
     for names in ("01", "23", "41"):
         model.learn(data([int(name) for name in names], 40), **options)
     usual = data(range(5), 10, *([] if kind == "images" else [4]))[0]
-    x = torch.cat([usual, 25 * usual if kind == "rows" else made_up(model.shape)])
+    x = torch.cat([usual, 25 * usual if kind == "rows" else make_inputs(model.shape)])
     model.save(tmp_path / "m.ucb")
     answers, expected = asked(to_onnx(Model.open(tmp_path / "m.ucb")), x), predicted(model, x)
     torch.testing.assert_close(answers, expected, rtol=0, atol=1e-4)
@@ -218,11 +217,11 @@ def test_the_file_says_what_it_is(tmp_path):
 def test_what_is_no_number_is_not_exported(tmp_path, monkeypatch):
     model = Model()
     model.learn(blobs("ab", 12))
-    model.way.trunk.offsets.fill_(3e38)
+    model.learner.trunk.offsets.fill_(3e38)
     with pytest.raises(RuntimeError, match="the model gives no probability for some inputs: its file is damaged"):
         model.export(tmp_path / "m.onnx")
     damaged = to_onnx(model)
-    model.way.trunk.offsets.fill_(0)
+    model.learner.trunk.offsets.fill_(0)
     monkeypatch.setattr(exporting, "to_onnx", lambda model: damaged)
     with pytest.raises(RuntimeError, match="onnxruntime answers otherwise than ucb"):
         model.export(tmp_path / "m.onnx")
@@ -314,7 +313,7 @@ def test_an_export_that_answers_otherwise_is_not_written(tmp_path, monkeypatch):
         loaded = onnx.load_from_string(whole(model))
         for constant in loaded.graph.initializer:
             value = onnx.numpy_helper.to_array(constant)
-            if value.shape == (model.way.trunk.features, 2):
+            if value.shape == (model.learner.trunk.features, 2):
                 constant.CopyFrom(onnx.numpy_helper.from_array(value[:, ::-1] * np.float32(0.5), constant.name))
         return loaded.SerializeToString()
 

@@ -3,11 +3,11 @@
 import pytest
 import torch
 
-from tests.waves.data import blobs, digits
+from tests.incremental.data import blobs, digits
 from ucb.bayes.conjugate import ConjugateHead
-from ucb.waves import Model
-from ucb.waves.ridge import LADDER, best_ridge, log_evidence
-from ucb.waves.trunks import FAR, ImageTrunk, RowTrunk, fresh_trunk, sizes_of
+from ucb.incremental import Model
+from ucb.incremental.frozen import RIDGES, choose_ridge, log_evidence
+from ucb.incremental.trunks import FAR, ImageTrunk, RowTrunk, build_trunk
 
 
 def learnt(*waves, seed=0):
@@ -21,10 +21,10 @@ def fitted_at_once(model, waves):
     """A plain ridge regression on the features of all data together, by another road: singular values."""
     x = torch.cat([x for x, _ in waves])
     labels = [label for _, own in waves for label in own]
-    phi = torch.cat([model.way.features(x).double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
+    phi = torch.cat([model.learner.features(x).double(), torch.ones(len(x), 1, dtype=torch.float64)], 1)
     y = torch.nn.functional.one_hot(model.numbers_of(labels), len(model.classes)).double()
     u, s, v = torch.linalg.svd(phi, full_matrices=False)
-    return v.T @ ((s / (s.square() + model.way.head.ridge))[:, None] * (u.T @ y))
+    return v.T @ ((s / (s.square() + model.learner.head.ridge))[:, None] * (u.T @ y))
 
 
 @pytest.mark.usefixtures("small")
@@ -34,7 +34,7 @@ def test_wave_by_wave_equals_one_fit_of_everything(kind):
     waves = [data([0, 1], 40), data([2, 3], 40), data([4, 1], 40)]
     model = learnt(*waves)
     assert model.classes == ["0", "1", "2", "3", "4"]
-    torch.testing.assert_close(model.way.head.weights, fitted_at_once(model, waves), rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(model.learner.head.weights, fitted_at_once(model, waves), rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.usefixtures("small")
@@ -42,8 +42,8 @@ def test_the_order_of_later_waves_leaves_no_trace():
     first, second, third = (digits(pair, 40) for pair in ([0, 1], [2, 3], [4, 5]))
     one, other = learnt(first, second, third), learnt(first, third, second)
     x = digits(range(6), 10, "test")[0]
-    assert one.way.head.ridge == other.way.head.ridge
-    mine, theirs = (dict(zip(m.classes, m.way.head.weights.T, strict=True)) for m in (one, other))
+    assert one.learner.head.ridge == other.learner.head.ridge
+    mine, theirs = (dict(zip(m.classes, m.learner.head.weights.T, strict=True)) for m in (one, other))
     for name, weights in mine.items():
         torch.testing.assert_close(weights, theirs[name], rtol=1e-6, atol=1e-6)
     assert [row["label"] for row in one.predict(x)] == [row["label"] for row in other.predict(x)]
@@ -52,7 +52,7 @@ def test_the_order_of_later_waves_leaves_no_trace():
 @pytest.mark.usefixtures("small")
 def test_the_same_seed_gives_the_same_model_and_another_seed_another():
     wave = digits([0, 1], 30)
-    same = [learnt(wave, seed=seed).way.head.gram for seed in (0, 0, 1)]
+    same = [learnt(wave, seed=seed).learner.head.gram for seed in (0, 0, 1)]
     assert torch.equal(same[0], same[1])
     assert not torch.equal(same[0], same[2])
 
@@ -83,9 +83,13 @@ def test_images_of_any_size_can_be_learnt(shape):
     x[:12] //= 4
     model = learnt((x, ["dark"] * 12 + ["bright"] * 12))
     assert len(model.predict(x)) == 24
-    sizes = sizes_of(shape, model.way.trunk.facts)
-    assert sizes.features == model.way.trunk.features == model.way.features(x).shape[1]
-    assert sizes.tensors == {name: tuple(v.shape) for name, v in model.way.trunk.state_dict().items()}
+    trunk = model.learner.trunk
+    with torch.device("meta"):
+        like = build_trunk(shape, trunk.facts)
+    assert like.features == trunk.features == model.learner.features(x).shape[1]
+    assert {name: v.shape for name, v in like.state_dict().items()} == {
+        name: v.shape for name, v in trunk.state_dict().items()
+    }
 
 
 @pytest.mark.usefixtures("small")
@@ -100,7 +104,7 @@ def test_a_single_class_and_blank_images_are_no_error():
 @pytest.mark.usefixtures("small")
 def test_held_out_examples_are_learnt_too():
     model = learnt(digits([0, 1], 30))
-    assert model.way.head.counts.tolist() == [30, 30]
+    assert model.learner.head.counts.tolist() == [30, 30]
     assert model.waves[0].examples == {"0": 30, "1": 30}
     assert [pair[0] for pair in model.waves[0].held_out.values()] == [3, 3]
 
@@ -108,7 +112,7 @@ def test_held_out_examples_are_learnt_too():
 @pytest.mark.usefixtures("small")
 def test_a_wave_that_fails_leaves_the_model_as_it_was():
     model = learnt(digits([0, 1], 20))
-    before = model.way.head.gram.clone(), list(model.classes), list(model.waves)
+    before = model.learner.head.gram.clone(), list(model.classes), list(model.waves)
     for data, said in [
         ((torch.zeros(2, 1, 9, 9, dtype=torch.uint8), ["a", "b"]), "shape"),
         ((torch.zeros(2, 5), ["a", "b"]), "shape"),
@@ -118,7 +122,7 @@ def test_a_wave_that_fails_leaves_the_model_as_it_was():
             model.learn(data)
     with pytest.raises(ValueError, match="already"):
         model.learn(digits([2], 5), "wave 1")
-    assert torch.equal(model.way.head.gram, before[0])
+    assert torch.equal(model.learner.head.gram, before[0])
     assert (model.classes, model.waves) == before[1:]
 
 
@@ -144,31 +148,31 @@ def test_the_evidence_is_the_density_of_the_targets():
     for one, other in ((0.1, 1.0), (1.0, 100.0)):
         mine = log_evidence(head, one) - log_evidence(head, other)
         assert mine == pytest.approx(density(one) - density(other), rel=1e-6)
-    assert best_ridge(head) == max(LADDER, key=density)
+    assert choose_ridge(head) == max(RIDGES, key=density)
 
 
 @pytest.mark.usefixtures("small")
 def test_novelty_is_the_variance_of_a_score_relative_to_what_was_learnt():
     wave = digits([0, 1], 40)
     model = learnt(wave)
-    head = model.way.head
-    phi = torch.cat([model.way.features(wave[0]).double(), torch.ones(80, 1, dtype=torch.float64)], 1)
+    head = model.learner.head
+    phi = torch.cat([model.learner.features(wave[0]).double(), torch.ones(80, 1, dtype=torch.float64)], 1)
     inverse = torch.linalg.inv(head.gram + head.ridge * torch.eye(len(head.gram)))
     variance = torch.einsum("ni,ij,nj->n", phi, inverse, phi)
     expected = (variance / variance.mean()).log()
-    opinion = model.way.opinion(wave[0])
-    torch.testing.assert_close(opinion.novelty.double(), expected, rtol=1e-3, atol=1e-3)
-    torch.testing.assert_close(opinion.logits.mean(0).double(), phi @ head.weights, rtol=1e-4, atol=1e-4)
+    raw = model.learner.predict_raw(wave[0])
+    torch.testing.assert_close(raw.novelty.double(), expected, rtol=1e-3, atol=1e-3)
+    torch.testing.assert_close(raw.logits.mean(0).double(), phi @ head.weights, rtol=1e-4, atol=1e-4)
     assert model.show()["capacity_left"] == pytest.approx(1 - float(variance.sum()) / len(head.gram), rel=1e-6)
 
 
 def test_a_wild_number_and_a_constant_column_do_no_harm():
-    trunk = fresh_trunk((3,))
+    trunk = build_trunk((3,))
     assert isinstance(trunk, RowTrunk)
-    trunk.look(torch.tensor([[1.0, 5.0, 2.0], [3.0, 5.0, 2.5]]), 0)
+    trunk.fit(torch.tensor([[1.0, 5.0, 2.0], [3.0, 5.0, 2.5]]), 0)
     features = trunk(torch.tensor([[1e30, 6.0, -1e30]]))
     assert features[0, :3].tolist() == [FAR, 1.0, -FAR]
-    assert isinstance(fresh_trunk((1, 28, 28)), ImageTrunk)
+    assert isinstance(build_trunk((1, 28, 28)), ImageTrunk)
 
 
 def test_methods_and_nets_that_cannot_be_are_refused():
@@ -191,13 +195,13 @@ def test_a_class_that_no_file_could_name_is_refused(name):
 @pytest.mark.usefixtures("small")
 def test_classes_of_equally_many_examples_are_compared_by_their_scores():
     model = learnt(digits([0, 1], 40), digits([2, 3], 40))
-    assert torch.equal(model.way.solved.balance, torch.ones(4, dtype=torch.float64))
+    assert torch.equal(model.learner.posterior.balance, torch.ones(4, dtype=torch.float64))
 
 
 @pytest.mark.usefixtures("small")
 def test_a_rare_class_is_not_lost_among_frequent_ones():
     model = learnt(digits([0, 1], 6), digits([2, 3], 400), digits([4, 5], 400))
-    assert model.way.solved.balance[0] > 5 * model.way.solved.balance[2]
+    assert model.learner.posterior.balance[0] > 5 * model.learner.posterior.balance[2]
     for pair, least in (([0, 1], 0.75), ([2, 3, 4, 5], 0.75)):
         x, labels = digits(pair, 60, "test")
         right = [row["label"] == label for row, label in zip(model.predict(x), labels, strict=True)]

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.waves.data import blobs, digits
+from tests.incremental.data import blobs, digits
 from ucb.bayes import gaussians, mean_forward
-from ucb.waves import Model, Watcher, learn
-from ucb.waves.file import to_bytes
-from ucb.waves.keeping import progress_file
-from ucb.waves.nets import NAMES, checked_net, default_net, fresh_net
+from ucb.incremental import Model, learn
+from ucb.incremental.bayesian_net import NETS, build_wave_net, check_net, choose_net
+from ucb.incremental.model_file import to_bytes
+from ucb.incremental.progress_file import progress_path
+from ucb.progress import Observer
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +30,7 @@ def right(model, names):
 
 
 def test_each_wave_has_a_head_and_is_known_by_it(learnt):
-    assert learnt.way.heads == [[0, 1], [2, 3], [4, 5]]
+    assert learnt.learner.heads == [[0, 1], [2, 3], [4, 5]]
     assert learnt.waves[0].accuracy == 100.0
     for index, names in enumerate(("ab", "cd", "ef")):
         assert head_alone(learnt, index, names) > 0.9, "the wave's own head still tells its classes apart"
@@ -40,26 +41,26 @@ def test_the_logit_of_a_class_is_its_log_probability_less_its_heads_entropy(lear
     from ucb.bayes import forward
     from ucb.seeds import generator_for
 
-    net = learnt.way.method.net.eval()
+    net = learnt.learner.method.net.eval()
     with net.using(None), torch.no_grad():
-        both = forward(net, learnt.way.prepared(x), 10, generator=generator_for("opinion"))
-    opinion = learnt.way.opinion(x)
+        both = forward(net, learnt.learner.normalise(x), 10, generator=generator_for("opinion"))
+    raw = learnt.learner.predict_raw(x)
     for head in range(3):
         log_p = both[..., 2 * head : 2 * head + 2].log_softmax(-1)
         mean = log_p.exp().mean(0)
         entropy = -(mean * mean.log()).sum(-1)
-        torch.testing.assert_close(opinion.logits[..., 2 * head : 2 * head + 2], log_p - entropy[:, None])
+        torch.testing.assert_close(raw.logits[..., 2 * head : 2 * head + 2], log_p - entropy[:, None])
 
 
 def test_a_class_that_comes_again_is_judged_by_the_surest_head():
     model = Model("ucb-ng")
     model.learn(blobs("ab", 60), epochs=6)
     model.learn(blobs("bc", 60, seed=1), epochs=6)
-    assert model.way.heads == [[0, 1], [1, 2]]
+    assert model.learner.heads == [[0, 1], [1, 2]]
     assert model.classes == ["a", "b", "c"]
-    opinion = model.way.opinion(blobs("b", 5, seed=4)[0])
-    assert opinion.logits.shape[-1] == 3
-    assert bool(opinion.logits.isfinite().all())
+    raw = model.learner.predict_raw(blobs("b", 5, seed=4)[0])
+    assert raw.logits.shape[-1] == 3
+    assert bool(raw.logits.isfinite().all())
     assert right(model, "b") > 0.8
 
 
@@ -69,13 +70,13 @@ def test_a_wave_of_classes_that_a_head_knows_goes_on_with_it_and_the_file_does_n
     model.learn(blobs("abc", 60), epochs=6)
     model.learn(blobs("de", 60), epochs=6)
     size = len(to_bytes(model))
-    old = {name: g.mu.detach().clone() for name, g in gaussians(model.way.method.net)}
+    old = {name: g.mu.detach().clone() for name, g in gaussians(model.learner.method.net)}
     for seed in (1, 2):
         model.learn(blobs(again, 60, seed=seed), epochs=6)
-    assert model.way.heads == [[0, 1, 2], [3, 4]]
+    assert model.learner.heads == [[0, 1, 2], [3, 4]]
     assert len(model.waves) == 4
     assert len(to_bytes(model)) < size + 1000, "a wave's few figures, and no weights"
-    new = dict(gaussians(model.way.method.net))
+    new = dict(gaussians(model.learner.method.net))
     assert torch.equal(new["heads.1.weight"].mu, old["heads.1.weight"]), "the other head rests"
     assert not torch.equal(new["heads.0.weight"].mu, old["heads.0.weight"])
     assert right(model, again) > 0.8
@@ -85,9 +86,9 @@ def test_a_wave_of_classes_that_a_head_knows_goes_on_with_it_and_the_file_does_n
 def head_alone(model, head, names):
     """The share of rows that a head judges right when nobody asks the others."""
     x, labels = blobs(names, 40, seed=7)
-    net = model.way.method.net.eval()
+    net = model.learner.method.net.eval()
     with net.using(head), torch.no_grad():
-        said = mean_forward(net, model.way.prepared(x)).argmax(1)
+        said = mean_forward(net, model.learner.normalise(x)).argmax(1)
     truth = torch.tensor([names.index(label) for label in labels])
     return float((said == truth).double().mean())
 
@@ -96,7 +97,7 @@ def test_a_wave_that_mixes_known_classes_has_a_head_once():
     model = Model("ucb-ng")
     for seed, names in enumerate(("ab", "cd", "bc", "bc", "cb")):
         model.learn(blobs(names, 20, seed=seed), epochs=1)
-    assert model.way.heads == [[0, 1], [2, 3], [1, 2]]
+    assert model.learner.heads == [[0, 1], [2, 3], [1, 2]]
 
 
 def test_a_model_whose_head_was_used_again_is_read_as_it_was(tmp_path):
@@ -112,7 +113,7 @@ def test_a_model_whose_head_was_used_again_is_read_as_it_was(tmp_path):
     assert read.predict(x) == model.predict(x)
 
 
-class Stops(Watcher):
+class Stops(Observer):
     """Is interrupted half-way."""
 
     def moved(self, done, total):
@@ -128,8 +129,8 @@ def test_an_interrupted_wave_with_a_head_used_again_goes_on_to_the_same_model(tm
     again = blobs("ab", 800, seed=5)
     learn(whole, again, epochs=2)
     with pytest.raises(KeyboardInterrupt):
-        learn(path, again, epochs=2, pause=0.0, watcher=Stops())
-    assert progress_file(path).exists()
+        learn(path, again, epochs=2, pause=0.0, observer=Stops())
+    assert progress_path(path).exists()
     learn(path, again, epochs=2)
     assert path.read_bytes() == whole.read_bytes()
 
@@ -137,10 +138,10 @@ def test_an_interrupted_wave_with_a_head_used_again_goes_on_to_the_same_model(tm
 def test_earlier_heads_rest_and_effects_are_in_units_of_sigma():
     model = Model("ucb-ng")
     model.learn(blobs("ab", 40), epochs=3)
-    before = model.way
+    before = model.learner
     old = {name: (g.mu.detach().clone(), g.sigma.detach().clone()) for name, g in gaussians(before.method.net)}
     (effect,) = model.learn(blobs("cd", 40), epochs=3).effects
-    new = dict(gaussians(model.way.method.net))
+    new = dict(gaussians(model.learner.method.net))
     assert torch.equal(new["heads.0.weight"].mu, old["heads.0.weight"][0])
     total = weight = 0.0
     for name, (mu, sigma) in old.items():
@@ -170,7 +171,7 @@ def test_show_tells_how_certain_each_layer_is(learnt):
 def test_images_are_learnt_by_the_small_net():
     model = Model("ucb-ng")
     report = model.learn(digits([0, 1], 60), epochs=2)
-    assert model.way.net_name == "small"
+    assert model.learner.net_name == "small"
     assert report.wave.accuracy > 80
 
 
@@ -190,18 +191,18 @@ def test_what_it_cannot_do_is_a_sentence():
         Model("ucb-ng", net="alexnet").learn(blobs("ab", 10))
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", NETS)
 def test_every_net_is_made_for_its_smallest_image_and_grows_heads_without_changing(name):
     shape = (3, 22, 22)
-    assert checked_net(name, shape) == name
-    one, two = (fresh_net(name, shape, sizes, 0) for sizes in ([2], [2, 3]))
+    assert check_net(name, shape) == name
+    one, two = (build_wave_net(name, shape, sizes, 0) for sizes in ([2], [2, 3]))
     assert two(torch.zeros(2, *shape)).shape == (2, 2)
     later = dict(two.named_parameters())
     assert all(torch.equal(value, later[key]) for key, value in one.named_parameters())
 
 
 def test_default_nets():
-    assert [default_net(shape) for shape in ((1, 28, 28), (3, 9, 9), (7,))] == ["small", "mlp", "mlp"]
+    assert [choose_net(shape) for shape in ((1, 28, 28), (3, 9, 9), (7,))] == ["small", "mlp", "mlp"]
 
 
 def test_a_model_that_was_written_with_the_former_curvature_answers_as_before_and_learns_on():
@@ -209,8 +210,8 @@ def test_a_model_that_was_written_with_the_former_curvature_answers_as_before_an
     model = Model.open(Path(__file__).parent / "written_before.ucb")
     x, _ = blobs("abcd", 5, seed=7, columns=2)
     assert "".join(row["label"] for row in model.predict(x)) == "ddddabbbbbaccacdddda"
-    before = model.way.optimizer.state[model.way.optimizer.learning_means()[0]]["precision"].clone()
+    before = model.learner.optimizer.state[model.learner.optimizer.learning_means()[0]]["precision"].clone()
     model.learn(blobs("ef", 30, columns=2), epochs=1)
-    after = model.way.optimizer.state[model.way.optimizer.gaussian_groups()[0]["params"][0]]["precision"]
+    after = model.learner.optimizer.state[model.learner.optimizer.gaussian_groups()[0]["params"][0]]["precision"]
     assert (after >= before).all()
     assert (after > before).any()

@@ -12,13 +12,14 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.waves.asking import ask, finite_json, sentence
-from tests.waves.costs import LINEAR, growth
-from tests.waves.data import blobs, digits
+from tests.incremental.asking import ask, finite_json, sentence
+from tests.incremental.costs import LINEAR, growth
+from tests.incremental.data import blobs, digits
+from ucb.incremental import DamagedModelError, Model, checked_file, learn, learning
+from ucb.incremental.checked_file import pack
+from ucb.incremental.model import Wave
+from ucb.incremental.model_file import to_bytes
 from ucb.storage import ceilings
-from ucb.waves import DamagedModelError, Model, holding_out, learn, safe
-from ucb.waves.file import to_bytes
-from ucb.waves.wave import Wave
 
 
 @pytest.fixture(params=["images", "rows", "ucb-ng"])
@@ -63,21 +64,21 @@ def test_the_file_grows_by_outputs_and_notes_only(tmp_path):
     for pair in ([0, 1], [2, 3], [4, 5], [6, 7], [8, 9], [0, 1], [0, 1]):
         model.learn(digits(pair, 20, skip=len(sizes) * 20))
         sizes.append(len(to_bytes(model)))
-    outputs = 2 * 8 * (model.way.trunk.features + 1 + 1)
+    outputs = 2 * 8 * (model.learner.trunk.features + 1 + 1)
     assert all(b - a <= outputs + 400 for a, b in pairwise(sizes))
     assert all(b - a <= 400 for a, b in pairwise(sizes[4:]))
 
 
 MEMORY = """
 import resource
-from tests.waves.data import digits
-from ucb.waves import Model, trunks
+from tests.incremental.data import digits
+from ucb.incremental import Model, trunks
 trunks.FILTERS = 64
 model, peaks = Model(), []
 for number in range(9):
     model.learn(digits([number, number + 1], 30))
     peaks.append(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
-print(peaks[3], peaks[-1], model.way.head.gram.numel() * 8 // 1024)
+print(peaks[3], peaks[-1], model.learner.head.gram.numel() * 8 // 1024)
 """
 
 
@@ -117,7 +118,7 @@ def test_files_that_are_no_models_are_named(tmp_path):
 
 
 def test_a_newer_version_is_named(model, tmp_path, monkeypatch):
-    monkeypatch.setattr(safe, "VERSION", 7)
+    monkeypatch.setattr(checked_file, "VERSION", 7)
     model.save(tmp_path / "m.ucb")
     monkeypatch.undo()
     assert "newer version" in refused(tmp_path / "m.ucb")
@@ -178,11 +179,11 @@ def test_signed_files_with_wrong_fields_are_refused_or_harmless(model, tmp_path,
         for odd in ODD:
             same = at[last] == odd and type(at[last]) is type(odd)
             at[last] = odd
-            path.write_bytes(safe.packed(changed, tensors))
+            path.write_bytes(pack(changed, tensors))
             opens = opened_or_refused(path, question)
             assert same or not opens or last in harmless or (last, odd) in optional, (place, odd)
         del at[last]
-        path.write_bytes(safe.packed(changed, tensors))
+        path.write_bytes(pack(changed, tensors))
         assert "missing" in refused(path)
 
 
@@ -196,7 +197,7 @@ def test_signed_files_with_wrong_numbers_are_refused_or_harmless(model, tmp_path
     numbers = random.Random(0)
 
     def put(**changes):
-        path.write_bytes(safe.packed(values, {**tensors, **changes}))
+        path.write_bytes(pack(values, {**tensors, **changes}))
 
     for name, tensor in tensors.items():
         for other in tensor.reshape(-1)[:-1].clone(), tensor.to(torch.float16), tensor[None].clone(), torch.zeros(0):
@@ -204,7 +205,7 @@ def test_signed_files_with_wrong_numbers_are_refused_or_harmless(model, tmp_path
             refused(path)
         put(**{name: -tensor})
         assert not (opened_or_refused(path, question) and any(word in name for word in ONE_SIGN)), name
-        path.write_bytes(safe.packed(values, {key: value for key, value in tensors.items() if key != name}))
+        path.write_bytes(pack(values, {key: value for key, value in tensors.items() if key != name}))
         refused(path)
         if not tensor.is_floating_point():
             continue
@@ -243,7 +244,7 @@ def test_statistics_that_no_data_have_are_named_when_the_file_is_opened(tmp_path
     model.learn((x[2:], labels[2:]))
     values, tensors = parts(model)
     path = tmp_path / "m.ucb"
-    path.write_bytes(safe.packed(values, {**tensors, name: change(tensors[name])}))
+    path.write_bytes(pack(values, {**tensors, name: change(tensors[name])}))
     said = refused(path)
     assert "not those of any data" in said or "must be above 0" in said
 
@@ -258,7 +259,7 @@ def test_weights_too_large_to_reckon_with_are_named_by_every_form_of_predict(tmp
         "trunk.offsets" if method == "fixed" else next(k for k in tensors if "heads" in k and k.endswith("weight.mu"))
     )
     path, question = tmp_path / "m.ucb", tmp_path / "rows.npz"
-    path.write_bytes(safe.packed(values, {**tensors, name: torch.full_like(tensors[name], 3e38)}))
+    path.write_bytes(pack(values, {**tensors, name: torch.full_like(tensors[name], 3e38)}))
     np.savez(question, x=blobs("ab", 3)[0].numpy())
     for form in ("text", "json", "csv"):
         said = sentence(ask("predict", path, question, "--format", form), 1)
@@ -280,7 +281,7 @@ def test_half_characters_in_names_are_named_by_every_command(tmp_path):
             key = '"label": ' if ":" in old else ""
             changed = json.loads(text.replace(old, f'{key}"{half}"'))
             assert changed != values
-            path.write_bytes(safe.packed(changed, tensors))
+            path.write_bytes(pack(changed, tensors))
             commands = [["learn", path, table], ["export", path, tmp_path / "m.onnx"]]
             commands += [["show", path, "--format", form] for form in ("text", "json")]
             commands += [["forget-check", path, table, "--format", form] for form in ("text", "json")]
@@ -394,7 +395,7 @@ def test_signed_figures_of_waves_that_cannot_be_are_refused(tmp_path):
     ]:
         wrong = figures.clone()
         wrong[rows, column] = odd
-        path.write_bytes(safe.packed(values, {**tensors, "waves.figures": wrong}))
+        path.write_bytes(pack(values, {**tensors, "waves.figures": wrong}))
         assert "waves" in refused(path)
 
 
@@ -405,7 +406,7 @@ def header_of(content):
 @pytest.mark.usefixtures("small")
 def test_thousands_of_classes_with_long_names_in_every_wave_are_read_again(tmp_path, monkeypatch):
     """Long names of any script take 7 bytes a character in the header: once in all, not once for each wave."""
-    monkeypatch.setattr(holding_out, "MOST", 20)
+    monkeypatch.setattr(learning, "MOST_HELD_OUT", 20)
     path, names = tmp_path / "m.ucb", [f"{number:04}" + "猫" * 990 for number in range(2600)]
     x = torch.randn(2 * len(names), 4, generator=torch.Generator().manual_seed(0))
     for wave in range(3):
@@ -415,7 +416,7 @@ def test_thousands_of_classes_with_long_names_in_every_wave_are_read_again(tmp_p
 
 @pytest.mark.usefixtures("small")
 def test_a_thousand_classes_in_every_wave_grow_the_header_by_little(tmp_path, monkeypatch):
-    monkeypatch.setattr(holding_out, "MOST", 20)
+    monkeypatch.setattr(learning, "MOST_HELD_OUT", 20)
     model = Model()
     x = torch.randn(2000, 4, generator=torch.Generator().manual_seed(0))
     model.learn((x, [f"{number:020}" for number in range(1000)] * 2))
@@ -437,7 +438,7 @@ def test_opening_takes_time_in_proportion_to_classes_and_waves(tmp_path, version
         model, path = Model(), tmp_path / f"{size}.ucb"
         model.learn(blobs("ab", 4))
         model.classes = [f"class {number}" for number in range(size)]
-        model.way.head.grow(size)
+        model.learner.head.grow(size)
         model.waves = [Wave(f"of {name}", {name: 2}, {name: (1, 1)}) for name in model.classes]
         values, tensors = parts(model)
         if version == 1:
@@ -446,7 +447,7 @@ def test_opening_takes_time_in_proportion_to_classes_and_waves(tmp_path, version
                 {"name": wave.name, "examples": wave.examples, "held_out": wave.held_out, "fingerprint": ""}
                 for wave in model.waves
             ]
-        path.write_bytes(safe.packed(values, tensors))
+        path.write_bytes(pack(values, tensors))
         assert Model.open(path).waves == model.waves
         return lambda: Model.open(path)
 
@@ -480,5 +481,5 @@ def test_sums_of_no_example_at_all_are_refused(tmp_path):
     made.learn(blobs([0, 1], 12))
     values, tensors = parts(made)
     nothing = {name: torch.zeros_like(tensor) for name, tensor in tensors.items() if name.startswith("head.")}
-    (tmp_path / "m.ucb").write_bytes(safe.packed(values, {**tensors, **nothing}))
+    (tmp_path / "m.ucb").write_bytes(pack(values, {**tensors, **nothing}))
     assert "not those of any data" in refused(tmp_path / "m.ucb")
