@@ -17,8 +17,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ucb.waves.fixed import FixedWay
-from ucb.waves.trunks import fresh_trunk
+from ucb.incremental.frozen import FrozenTrunkModel
+from ucb.incremental.trunks import build_trunk
 from waves import load, percent
 
 MOST, HELD_OUT = 1000, 200
@@ -38,14 +38,14 @@ MIXTURES = {
 def features_of(x: Tensor, y: Tensor) -> tuple[Any, list[Tensor]]:
     """Return a trunk made of ten images, and the features of every class."""
     classes = [x[torch.nonzero(y == c).squeeze(1)[: MOST + HELD_OUT]] for c in range(10)]
-    trunk = fresh_trunk(tuple(x.shape[1:]))
+    trunk = build_trunk(tuple(x.shape[1:]))
     trunk.look(torch.cat([images[:5] for images in classes[:2]]), 0)
     return trunk, [torch.cat([trunk(some) for some in images.split(200)]) for images in classes]
 
 
 def right_by_power(trunk: Any, classes: list[Tensor], counts: list[int]) -> dict[str, dict[str, float]]:
     """Return the percentage of held-out images that is right under each power, of all classes and of the rare ones."""
-    way = FixedWay(trunk, len(classes))
+    way = FrozenTrunkModel(trunk, len(classes))
     for number, (features, count) in enumerate(zip(classes, counts, strict=True)):
         way.add(features[:count], torch.full((count,), number))
     way.settle()

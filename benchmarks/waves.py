@@ -26,11 +26,11 @@ from torch import Tensor
 
 import ucb
 from ucb.bayes.conjugate import ConjugateHead
+from ucb.incremental import Model
+from ucb.incremental.model_file import to_bytes
+from ucb.incremental.predict import predict_batch
 from ucb.metrics import auroc, ece, nll
 from ucb.stream import load_mnist
-from ucb.waves import Model
-from ucb.waves.file import to_bytes
-from ucb.waves.predicting import answers_to
 
 UNLIKE = {"mnist": ("notmnist", "fashion_mnist"), "cifar10": ("svhn", "traffic_signs")}
 """What a model of each data set has never seen."""
@@ -72,9 +72,9 @@ def some(x: Tensor, y: Tensor, classes: list[int], count: int) -> Wave:
 
 def asked(model: Model, x: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
     """Return probabilities, unsureness, what is called unsure, and images a second of CPU time."""
-    answers_to(model, x[:512])
+    predict_batch(model, x[:512])
     began = time.process_time()
-    answers = [answers_to(model, part) for part in x.split(512)]
+    answers = [predict_batch(model, part) for part in x.split(512)]
     seconds = time.process_time() - began
     p = torch.cat([answer.prediction.probabilities for answer in answers])
     unsureness, unsure = (torch.cat([getattr(a, name) for a in answers]) for name in ("unsureness", "unsure"))
@@ -110,13 +110,13 @@ def percent(which: Tensor) -> float:
 
 def at_once(model: Model, waves: list[Wave], x: Tensor) -> float:
     """Return the largest difference of a score to that of the same head fitted to all data in one go."""
-    head = ConjugateHead(model.way.trunk.features, len(model.classes), model.way.head.ridge)
+    head = ConjugateHead(model.learner.trunk.features, len(model.classes), model.learner.head.ridge)
     everything = torch.cat([wave for wave, _ in waves])
     labels = model.numbers_of([label for _, own in waves for label in own])
     for part, own in zip(everything.split(500), labels.split(500), strict=True):
-        head.add(model.way.features(part), own)
-    features = model.way.features(x).double()
-    return float((head(features) - model.way.head(features)).abs().max())
+        head.add(model.learner.features(part), own)
+    features = model.learner.features(x).double()
+    return float((head(features) - model.learner.head(features)).abs().max())
 
 
 def measured(name: str, method: str, data: Data, count: int, seed: int) -> dict[str, Any]:
@@ -172,9 +172,9 @@ def of_fixed(model: Model, data: Data, waves: list[Wave]) -> dict[str, Any]:
     few = Model(seed=model.seed)
     so_far = [right_so_far(few, data) for _ in taught(few, data, [5, *[len(waves[0][1]) // 2] * 4])]
     return {
-        "trunk": model.way.trunk.facts,
-        "features": model.way.trunk.features,
-        "ridge": model.way.head.ridge,
+        "trunk": model.learner.trunk.facts,
+        "features": model.learner.trunk.features,
+        "ridge": model.learner.head.ridge,
         "largest_difference_to_one_fit": at_once(model, waves, data[2][:2000]),
         "first_wave_of_ten_images": so_far,
     }
@@ -182,7 +182,7 @@ def of_fixed(model: Model, data: Data, waves: list[Wave]) -> dict[str, Any]:
 
 def of_net(model: Model) -> dict[str, Any]:
     """Say what only the way has that goes on learning."""
-    return {"net": model.way.net_name, "settings": asdict(model.way.method.settings)}
+    return {"net": model.learner.net_name, "settings": asdict(model.learner.method.settings)}
 
 
 def main() -> None:

@@ -19,7 +19,7 @@ from PIL import Image
 
 from tests.datasets import archives
 from tests.engine.runs import small_job
-from tests.waves.data import blobs, digits
+from tests.incremental.data import blobs, digits
 from ucb import engine
 from ucb.datasets import find, read_arrays
 from ucb.datasets.formats.readers import parse
@@ -27,12 +27,14 @@ from ucb.datasets.hashes import Record
 from ucb.engine import checkpoint
 from ucb.engine.orders import job_in
 from ucb.engine.recipes import own_recipe
+from ucb.incremental import Model, learn, trunks
+from ucb.incremental.progress_file import ProgressFile
+from ucb.progress import Observer
 from ucb.report import results_at
 from ucb.reproduce.result_files import damage as damage_of
 from ucb.reproduce.result_files import result_in
 from ucb.tuning.kept import trials_in
 from ucb.tuning.searched import Search
-from ucb.waves import Model, Watcher, keeping, learn, trunks
 from ucb.waves.sources import labelled, unlabelled
 
 EACH = 150
@@ -227,7 +229,7 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
     (tmp_path / "checkpoints").mkdir()
     whole = checkpoint.save(tmp_path / "checkpoints", checkpoint.unpack(state))
     yield "a checkpoint", all_of(whole, whole.read_bytes(), lambda: checkpoint.load(tmp_path / "checkpoints"))
-    keeper = keeping.Keeper(tmp_path / "m.learning", {}, Watcher())
+    keeper = ProgressFile(tmp_path / "m.learning", {}, Observer())
     keeper.save({"number": 1})
     yield "progress of learn", all_of(keeper.path, keeper.path.read_bytes(), keeper.load)
 

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from tests.waves.data import blobs, digits
+from tests.incremental.data import blobs, digits
 from ucb import engine
+from ucb.incremental import Model, inputs, learn, trunks
+from ucb.incremental.progress_file import progress_path
 from ucb.stream import load_mnist
-from ucb.waves import Model, keeping, learn, reading, trunks
-from ucb.waves import files as waves_files
 
 KILLS = 80
 PER_RUN = 8
@@ -90,7 +90,7 @@ def test_eighty_kills_of_runs(tmp_path):
 @pytest.mark.parametrize("method", ["fixed", "ucb-ng"])
 def test_eighty_kills_of_learn(tmp_path, monkeypatch, method):
     """The model is the old one or the new one, whole, and the same call goes on to the same bytes."""
-    for module, name, value in (trunks, "FILTERS", 8), (reading, "PORTION", 32), (reading, "ROWS", 16):
+    for module, name, value in (trunks, "FILTERS", 8), (inputs, "PORTION", 32), (inputs, "ROWS", 16):
         monkeypatch.setattr(module, name, value)
     fixed = method == "fixed"
     first, second = (digits([0, 1], 20), digits([2, 3], 1500)) if fixed else (blobs("ab", 20), blobs("cd", 400))
@@ -100,7 +100,7 @@ def test_eighty_kills_of_learn(tmp_path, monkeypatch, method):
     whole.write_bytes(before)
 
     def work(model):
-        waves_files.learn(model, second, "second", pause=0.0, epochs=None if fixed else 12)
+        learn(model, second, "second", pause=0.0, epochs=None if fixed else 12)
 
     duration = finished(lambda: work(whole))
     expected, kills, replaced, went_on = whole.read_bytes(), 0, 0, 0
@@ -108,7 +108,7 @@ def test_eighty_kills_of_learn(tmp_path, monkeypatch, method):
         kills += killed(lambda: work(path), moments.uniform(0, duration))
         assert path.read_bytes() in (before, expected)
         assert len(Model.open(path).waves) in (1, 2)
-        went_on += keeping.progress_file(path).exists()
+        went_on += progress_path(path).exists()
         if path.read_bytes() == expected:
             path.write_bytes(before)
             replaced += 1

@@ -15,7 +15,7 @@ from tests.engine.runs import small_run
 from tests.report.results import result, written
 from ucb.cli import app as commands
 from ucb.cli.failing import sentence
-from ucb.engine.state import flatten
+from ucb.storage import flatten
 
 SMALL = ("run", "mnist-5split", "--method", "ord-ft", "--tasks", 1, "--epochs", 2, "--hidden", 4)
 HUGE = 10**400

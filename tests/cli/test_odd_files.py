@@ -8,10 +8,10 @@ import pytest
 
 from tests.cli.asking import refused, ucb
 from tests.engine.runs import small_job
-from tests.waves.data import blobs
+from tests.incremental.data import blobs
 from ucb import engine
-from ucb.waves import learn, trunks
-from ucb.waves.keeping import lock_file
+from ucb.incremental import learn, trunks
+from ucb.incremental.progress_file import lock_path
 
 PRECIOUS = "somebody's, and precious"
 TABLE = "label,p,q,r,s,t,u\n" + "".join(f"{'cd'[n % 2]},{n},{n % 5},1,2,3,4\n" for n in range(20))
@@ -203,7 +203,7 @@ def test_links_beside_a_model_are_not_followed(tmp_path, model, name):
     (tmp_path / "wave.csv").write_text(TABLE)
     (tmp_path / name).symlink_to(victim)
     words = ("export", model, tmp_path / "m.onnx") if "onnx" in name else ("learn", model, tmp_path / "wave.csv")
-    if name == lock_file(model).name:
+    if name == lock_path(model).name:
         assert "is a link or a pipe" in refused(*words, code=1)
     else:
         assert ucb(*words).exit_code == 0

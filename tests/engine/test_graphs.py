@@ -108,7 +108,9 @@ def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatc
     assert figures(whole) == figures(again)
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(again)[name]), name
-    assert all(len({*steps.memory.replayed}) == 2 for steps in made), "whole batches and the last one are both taken again"
+    assert all(len({*steps.memory.replayed}) == 2 for steps in made), (
+        "whole batches and the last one are both taken again"
+    )
 
 
 def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_path):

@@ -13,15 +13,15 @@ import pytest
 from PIL import Image
 
 from tests.datasets import archives
-from tests.waves.data import blobs
+from tests.incremental.data import blobs
 from tests.waves.sources.files import everything
 from ucb.datasets import read_arrays
 from ucb.datasets.formats import members
 from ucb.datasets.formats.idx import idx_array
 from ucb.datasets.formats.svhn import read_svhn
 from ucb.engine import checkpoint
+from ucb.incremental import Model, learn
 from ucb.storage import RefusedFileError, ceilings
-from ucb.waves import Model, learn
 from ucb.waves.sources import labelled, pixels
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
@@ -103,7 +103,7 @@ def test_a_parquet_file_of_one_value_over_and_over(tmp_path):
 
 @pytest.mark.parametrize("size", [1 << 36, 1 << 32])
 def test_sparse_model_files(tmp_path, monkeypatch, size):
-    from ucb.waves import trunks
+    from ucb.incremental import trunks
 
     monkeypatch.setattr(trunks, "UNITS", 40)
     path = tmp_path / "m.ucb"

@@ -22,7 +22,7 @@ from ucb.bench.sizes import MLPSizes, ResNetSizes
 from ucb.bench.table import missing, remarks
 from ucb.cli.failing import answering
 from ucb.cli.show import console, say
-from ucb.engine.job import device_named
+from ucb.devices import device_named
 from ucb.storage import write_atomically
 
 NETS: dict[str, MLPSizes | ResNetSizes] = {"mlp": MLPSizes(), "resnet18": ResNetSizes()}

@@ -11,7 +11,7 @@ from ucb.cli.failing import answering
 from ucb.cli.learn import Debug, ModelFile, stopping_well
 from ucb.cli.output import size
 from ucb.cli.show import say
-from ucb.waves import Model
+from ucb.incremental import Model
 
 
 def export_command(

@@ -11,14 +11,14 @@ from typing import Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ucb import waves
 from ucb.cli.failing import INTERRUPTED, answering, saying, warn
 from ucb.cli.output import size
 from ucb.cli.show import console, say
 from ucb.cli.terminal import printable
 from ucb.engine import InterruptedRunError
-from ucb.waves import METHODS, Report, Watcher
-from ucb.waves.keeping import progress_file, remove_progress
+from ucb.incremental import METHODS, Report, learn
+from ucb.incremental.progress_file import progress_path, remove_progress
+from ucb.progress import Observer
 from ucb.waves.sources import Skipped
 from ucb.waves.sources.words import counted
 
@@ -56,7 +56,7 @@ def learn_command(
 ) -> None:
     """Learn a wave of labelled data. MODEL is made at the first wave; DATA may be deleted afterwards."""
     with answering(model, debug or context.obj), stopping_well(model, learns=True), watched("learning") as watcher:
-        report = waves.learn(
+        report = learn(
             model,
             data,
             name,
@@ -66,7 +66,7 @@ def learn_command(
             seed=seed,
             device=device,
             epochs=epochs,
-            watcher=watcher,
+            observer=watcher,
             again=again,
         )
         watcher.done()
@@ -125,7 +125,7 @@ def stopping_well(model: Path, learns: bool = False) -> Iterator[None]:
             remove_progress(model)
             warn(f"interrupted, but the wave is learnt: {model} has it")
             raise typer.Exit(INTERRUPTED) from None
-        kept = progress_file(model).exists()
+        kept = progress_path(model).exists()
         how = "the same command goes on where it stopped" if kept else "nothing of this wave was kept"
         what = "is as it was" if model.exists() else "is not there yet"
         warn(f"interrupted: {model} {what}; {how}")
@@ -140,7 +140,7 @@ def _stamp(model: Path) -> tuple[int, int] | None:
     return status.st_ino, status.st_mtime_ns
 
 
-class Bar(Watcher):
+class Bar(Observer):
     """A bar in a terminal; elsewhere a line now and then."""
 
     def __init__(self, what: str) -> None:

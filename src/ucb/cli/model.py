@@ -15,7 +15,7 @@ from ucb.cli.learn import Data, Debug, ModelFile, Verbose, show_skipped, stoppin
 from ucb.cli.output import print_json, size
 from ucb.cli.show import print_table, say
 from ucb.cli.terminal import printable
-from ucb.waves import Model
+from ucb.incremental import Model
 from ucb.waves.sources import Skipped
 from ucb.waves.sources.words import counted
 

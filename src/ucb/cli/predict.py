@@ -15,8 +15,8 @@ from ucb.cli.learn import Debug, ModelFile, Verbose, show_skipped, stopping_well
 from ucb.cli.output import print_json
 from ucb.cli.show import say
 from ucb.cli.terminal import printable, write
-from ucb.waves import Model
-from ucb.waves.predicting import predict
+from ucb.incremental import Model
+from ucb.incremental.predict import predict
 
 FORMULA = re.compile(r"[=+\-@\t\r\n]")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -38,7 +38,7 @@ def predict_command(
 ) -> None:
     """Say what each input is, how probable that is, and whether the model is unsure of it."""
     with answering(model, debug or context.obj), stopping_well(model), watched("predicting") as watcher:
-        found = predict(Model.open(Path(model), device), inputs, watcher=watcher)
+        found = predict(Model.open(Path(model), device), inputs, observer=watcher)
         watcher.done()
         for remark in found.remarks:
             warn(f"note: {remark}")

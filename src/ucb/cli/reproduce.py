@@ -16,8 +16,8 @@ from ucb.cli.order import seeds_in
 from ucb.cli.show import console, say, show_names
 from ucb.cli.terminal import write
 from ucb.cli.watch import Lines, line_of
+from ucb.devices import device_called
 from ucb.engine import Epoch, InterruptedRunError, Observer
-from ucb.engine.job import device_called
 from ucb.reproduce import (
     FORMATS,
     DamagedResultError,

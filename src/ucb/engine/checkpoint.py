@@ -18,9 +18,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ucb.engine.state import State, flatten, unflatten
-from ucb.storage import ceilings, read_bytes, write_atomically
-from ucb.storage.old_names import under_present_names
+from ucb.old_names import under_present_names
+from ucb.storage import State, ceilings, flatten, read_bytes, unflatten, write_atomically
 
 FORMAT = 2
 READ = ("1", "2")

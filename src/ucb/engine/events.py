@@ -1,38 +1,5 @@
 """What a run tells whoever watches it."""
 
-from __future__ import annotations
+from ucb.progress import Epoch, Observer
 
-from dataclasses import dataclass
-
-from ucb.engine.evaluate import Judgement
-
-
-@dataclass(frozen=True)
-class Epoch:
-    """The end of an epoch of a task."""
-
-    task: int
-    epoch: int
-    loss: float
-    validation_loss: float
-    rate: float
-    seconds: float
-
-
-class Observer:
-    """Watches a run. Every moment is there to be overridden; by default nothing is said."""
-
-    def task_began(self, task: int, name: str) -> None:
-        """Hear that a task begins, or goes on after a resume."""
-
-    def batch_learnt(self, task: int, epoch: int, batch: int, batches: int) -> None:
-        """Hear that one more batch was learnt."""
-
-    def epoch_ended(self, epoch: Epoch) -> None:
-        """Hear that an epoch is over."""
-
-    def task_ended(self, task: int, row: list[Judgement]) -> None:
-        """Hear that a task is over, and how well all tasks so far are known; the next may have begun by then."""
-
-    def noted(self, sentence: str) -> None:
-        """Hear a sentence that the user should read."""
+__all__ = ["Epoch", "Observer"]

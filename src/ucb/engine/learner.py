@@ -8,10 +8,11 @@ from typing import Any
 from torch import Tensor
 
 from ucb.bayes.predict import Prediction, from_logits
+from ucb.devices import device_named
 from ucb.engine import checkpoint
 from ucb.engine.evaluate import Judgement
 from ucb.engine.events import Observer
-from ucb.engine.job import device_named, method_named
+from ucb.engine.job import method_named
 from ucb.engine.run import Run
 from ucb.engine.settings import with_values
 from ucb.engine.training import Training

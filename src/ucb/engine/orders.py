@@ -17,13 +17,12 @@ import ucb
 from ucb.engine.errors import InterruptedRunError
 from ucb.engine.events import Observer
 from ucb.engine.job import Job
-from ucb.engine.json_files import read_object
 from ucb.engine.report import company_of, result_of
 from ucb.engine.run import Run
 from ucb.engine.settings import kinds_of
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
-from ucb.storage import HeldError, held, write_atomically
-from ucb.storage.old_names import under_present_names
+from ucb.old_names import under_present_names
+from ucb.storage import HeldError, held, read_object, write_atomically
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 

@@ -18,7 +18,7 @@ from ucb.bayes import checks
 from ucb.engine.evaluate import Judgement
 from ucb.engine.sigma import FIGURES, Movement
 from ucb.metrics import AccuracyMatrix
-from ucb.storage.old_names import under_present_names
+from ucb.old_names import under_present_names
 
 Figures = list[float]
 """What is known of one task, as numbers."""

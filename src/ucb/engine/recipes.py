@@ -12,8 +12,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ucb.old_names import under_present_names
 from ucb.storage import read_json
-from ucb.storage.old_names import under_present_names
 
 OWN = Path("recipes")
 """The user's own, in the current folder."""

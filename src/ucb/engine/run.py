@@ -29,13 +29,13 @@ from ucb.engine.plateau import Plateau
 from ucb.engine.precision import multiplying_in
 from ucb.engine.progress import Progress
 from ucb.engine.sigma import sigma_movement
-from ucb.engine.state import Copy, brought_to
 from ucb.engine.steps import Steps
 from ucb.engine.training import Training
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix, pack_right_answers
 from ucb.seeds import generator_for
+from ucb.storage import Copy, brought_to
 from ucb.stream.task import Stream, Task
 
 LEAST_SECONDS = 20.0

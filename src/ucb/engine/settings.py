@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from ucb.bayes.checks import nearest
-from ucb.storage.old_names import under_present_names
+from ucb.old_names import under_present_names
 
 T = TypeVar("T")
 

@@ -9,9 +9,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from ucb.old_names import under_present_names
 from ucb.report.fields import is_figure, what_is_wrong
 from ucb.storage import read_json
-from ucb.storage.old_names import under_present_names
 
 RESULT, CONFIG = "result.json", "config.json"
 NEEDED = {"benchmark": str, "method": str, "seed": int, "tasks": list, "accuracy_matrix": list, "config": dict}

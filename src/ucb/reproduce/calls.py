@@ -10,7 +10,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from ucb.engine.job import device_named
+from ucb.devices import device_named
 from ucb.engine.report import device_name
 from ucb.reproduce.plan import Planned
 from ucb.reproduce.running import Outcome

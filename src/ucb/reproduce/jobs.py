@@ -9,9 +9,9 @@ from typing import Any
 from ucb.engine import Job
 from ucb.engine.ordering import with_recipe
 from ucb.engine.recipes import Recipe, recipe_for
+from ucb.old_names import under_present_names
 from ucb.reproduce.definitions import Row
 from ucb.reproduce.width import units_for
-from ucb.storage.old_names import under_present_names
 
 ROOM = "tables"
 """Results are in results/tables, runs under way in runs/tables."""

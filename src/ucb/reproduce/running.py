@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ucb import engine
+from ucb.devices import device_named
 from ucb.engine import InterruptedRunError, Observer, Order
-from ucb.engine.job import device_named
 from ucb.engine.orders import CONFIG, RESULT
 from ucb.reproduce.plan import Planned
 from ucb.storage import ceilings, read_bytes, write_atomically

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ucb.engine.json_files import read_object
+from ucb.storage import read_object
 from ucb.tuning.choice import Found
 from ucb.tuning.searched import Search
 

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from ucb.engine.json_files import read_object
-from ucb.storage import write_atomically
+from ucb.storage import read_object, write_atomically
 from ucb.tuning.choice import Found, choose, was_cut
 from ucb.tuning.kept import trials_in
 from ucb.tuning.searched import Search

@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from tests.waves.costs import LINEAR, growth
+from tests.incremental.costs import LINEAR, growth
 from ucb.waves.sources import fingerprint, labelled
 from ucb.waves.sources.columns import choose
 from ucb.waves.sources.image_shape import SAMPLE

@@ -1,0 +1,479 @@
+"""A trunk that stays, and an exact Bayesian head whose sums are all that is kept of the data.
+
+A wave is learnt by one pass over its examples, which are added to the sums. The pass is cut into portions, and after
+each the sums can be kept: taken up again, they become the same sums to the last bit, because the portions and the order
+of additions are the same. The ridge (how strongly the head's weights are drawn to 0) is chosen before the held-out
+examples are asked about, so that what is measured is what will answer.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from ucb.bayes.conjugate import ConjugateHead
+from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
+from ucb.incremental.inputs import ROWS, split_portions
+from ucb.incremental.learning import (
+    ERRORS_TO_BE_SURE,
+    Copies,
+    WaveOutcome,
+    WaveRequest,
+    choose_asked,
+    describe_change,
+    hash_examples,
+)
+from ucb.incremental.model import Effect, Wave
+from ucb.incremental.trunks import SAMPLED, ImageTrunk, RowTrunk, build_trunk
+from ucb.seeds import generator_for
+from ucb.waves.sources import Examples, Skipped
+
+if TYPE_CHECKING:
+    from ucb.incremental.model import Model
+
+PAIRS = 16
+"""Pairs of opposite samples of the head's weights: their mean is the mean."""
+FAINTEST = 1e-6
+"""The share of the usual |phi|^2 that is nothing at all."""
+BLOCKS = 8
+"""Pieces in which a triangular matrix is multiplied."""
+RIDGES = tuple(math.pow(10, step / 2) for step in range(-8, 9))
+"""The ridges that are tried: 1e-4 to 1e4, two in each power of ten."""
+START = RIDGES.index(0.1)
+LEAST_NOISE = 1e-3
+"""Variance that outputs have at least: a handful of examples can be met exactly, which proves nothing."""
+FITTED = 0.8
+"""A mean leverage above which the head meets each example nearly exactly, and says little about others."""
+LEAST_FREE = 1e-6
+"""What the leverage of an example leaves of 1 at least: below it there is only rounding."""
+ON_SCORES = "how far scores of its classes move on unseen examples like its own, where 1 turns a yes into a no"
+
+
+def log_evidence(head: ConjugateHead, ridge: float, worth: float | None = None) -> float:
+    """Return the log of the marginal likelihood, but for a constant; -inf where rounding leaves no posterior.
+
+    With N examples, D weights an output, A = ridge + sum phi phi^T and R_c the squares that output c leaves unexplained
+    (those of the weights included), it is at the best noise s_c^2 = R_c / N
+    -N/2 sum_c log(R_c / N) - C/2 (log|A| - D log ridge). No data are needed, only the head's sums.
+
+    An example that comes again is met exactly and would prove that there is no noise. So the first N is what the
+    examples are ``worth``, where a repeated one adds nothing: it is the likelihood raised to the power worth / N. With
+    everything learnt twice the evidence is then that of learning it once, at twice the ridge: the same weights.
+    """
+    examples = float(head.counts.sum())
+    whole = head.gram.clone()
+    whole.diagonal().add_(ridge)
+    factor, failed = torch.linalg.cholesky_ex(whole)
+    if int(failed):
+        return -math.inf
+    weights = torch.cholesky_solve(head.moments, factor)
+    left = (head.counts - (head.moments * weights).sum(0)).clamp_min(LEAST_NOISE * max(examples, 1.0))
+    fit = -(examples if worth is None else worth) / 2 * float((left / max(examples, 1.0)).log().sum())
+    size = len(whole) * math.log(ridge)
+    volume = 2 * float(factor.diagonal().log().sum()) - size
+    return fit - len(head.counts) / 2 * volume
+
+
+def choose_ridge(head: ConjugateHead, worth: float | None = None) -> float:
+    """Return the ridge with the greatest evidence; from the usual one up or down, as far as it gains.
+
+    Where examples came again the ridges are those for what they are worth, in units of all of them.
+    """
+    unit = 1.0 if worth is None else max(float(head.counts.sum()), 1.0) / worth
+
+    def evidence(rung: int) -> float:
+        return log_evidence(head, unit * RIDGES[rung], worth)
+
+    found = {START: evidence(START)}
+    for step in (1, -1):
+        at = START
+        while 0 <= at + step < len(RIDGES):
+            found[at + step] = evidence(at + step)
+            if found[at + step] <= found[at]:
+                break
+            at += step
+        if at != START:
+            break
+    return unit * RIDGES[max(found, key=lambda rung: found[rung])]
+
+
+class HeadPosterior(NamedTuple):
+    """What the sums say, ready for many questions."""
+
+    weights: Tensor
+    inverse_factor: Tensor
+    noise: Tensor
+    usual_variance: float
+    usual_energy: float
+    """The mean of |phi|^2 over what was learnt."""
+    balance: Tensor
+    """What each score is multiplied by before classes are compared: see ``_balance``."""
+    determined: float
+    """How many of the weights of an output the data have determined: the trace of A^-1 sum phi phi^T."""
+
+
+class FrozenTrunkModel:
+    """Trunk and head. Learning adds to the head's sums; ``set_ridge`` ends it."""
+
+    def __init__(self, trunk: ImageTrunk | RowTrunk, classes: int, ridge: float = 0.1) -> None:
+        self.trunk = trunk
+        self.head = ConjugateHead(trunk.features, classes, ridge)
+        self.repeated = 0.0
+        """How many of the examples were learnt before: they count in the sums, and are no new evidence."""
+        self._posterior: HeadPosterior | None = None
+
+    def copy(self) -> FrozenTrunkModel:
+        """Return a twin that can learn while this one stays as it is."""
+        twin = copy.copy(self)
+        twin.trunk, twin.head, twin._posterior = copy.deepcopy(self.trunk), copy.deepcopy(self.head), None
+        return twin
+
+    def to(self, device: torch.device) -> None:
+        """Go to a device."""
+        self.trunk.to(device)
+        self.head.to(device)
+        self._posterior = None
+
+    @property
+    def device(self) -> torch.device:
+        """Where it is."""
+        return self.head.gram.device
+
+    @property
+    def values_per_row(self) -> int:
+        """About how many numbers are at work to predict from one example's features."""
+        return self.trunk.features + 2 * PAIRS * len(self.head.counts)
+
+    def add(self, features: Tensor, classes: Tensor) -> None:
+        """Learn from examples' features."""
+        self.head.add(features, classes)
+        self._posterior = None
+
+    def without(self, features: Tensor, classes: Tensor, times: Tensor) -> FrozenTrunkModel:
+        """Return the model as it would be if it had learnt each of these examples so many times less."""
+        if not int(times.sum()):
+            return self
+        twin, times = self.copy(), times.to(self.device)
+        twin.head.add(features.repeat_interleave(times, 0), classes.repeat_interleave(times), -1)
+        return twin
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return what the trunk shows of examples."""
+        found: Tensor = self.trunk(x.to(self.device))
+        return found
+
+    @property
+    def worth(self) -> float:
+        """How many examples the learnt ones are worth."""
+        return max(float(self.head.counts.sum()) - self.repeated, 1.0)
+
+    def set_ridge(self) -> None:
+        """Choose the ridge by the evidence of all that was learnt."""
+        self.head.set_ridge(choose_ridge(self.head, self.worth))
+        self._posterior = None
+
+    @property
+    def posterior(self) -> HeadPosterior:
+        """The posterior; it is worked out once after each change."""
+        if self._posterior is None:
+            head = self.head
+            size = len(head.gram)
+            eye = torch.eye(size, dtype=head.gram.dtype, device=self.device)
+            factor, failed = torch.linalg.cholesky_ex(head.gram + head.ridge * eye)
+            if int(failed):
+                raise RuntimeError("the model is damaged: its sums are not those of any data")
+            inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
+            determined = size - head.ridge * float(inverse.square().sum())
+            usual = max(determined, 1e-9) / self.worth
+            inverse *= (max(float(head.counts.sum()), 1.0) / self.worth) ** 0.5
+            weights = torch.cholesky_solve(head.moments, factor)
+            unexplained = head.counts - (head.moments * weights).sum(0)
+            noise = (unexplained / head.counts.sum().clamp_min(1)).clamp_min(LEAST_NOISE).float()
+            energy = max(float(head.gram.diagonal()[:-1].sum() / head.counts.sum().clamp_min(1)), 1e-30)
+            balance = _balance(head.counts)
+            self._posterior = HeadPosterior(weights, inverse.float(), noise, usual, energy, balance, determined)
+        return self._posterior
+
+    def predict_raw(self, x: Tensor) -> RawPrediction:
+        """Return logits under samples of the head, and log(phi^T A^-1 phi / its mean over what was learnt)."""
+        return self.predict_features(self.features(x))
+
+    @torch.no_grad()
+    def predict_features(self, features: Tensor) -> RawPrediction:
+        """Return the raw prediction of features."""
+        posterior = self.posterior
+        mean, variance = self._scores(features)
+        spread = (variance[:, None] * posterior.noise).sqrt()
+        logits = (mean + spread * draw_head_noise(mean.shape[1]).to(mean)) * posterior.balance.to(mean)
+        energy = features.double().square().sum(1) / posterior.usual_energy
+        strength = (energy + FAINTEST).log().float() / 2
+        return RawPrediction(logits, (variance / posterior.usual_variance).clamp_min(1e-12).log(), strength)
+
+    @torch.no_grad()
+    def surprise(self, features: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
+        """Return of each example phi^T A^-1 phi, and the mean square that is left of its targets in units of the noise.
+
+        A class that is not known yet has no output: all targets of its examples are 0.
+        """
+        mean, variance = self._scores(features)
+        target = classes[:, None] == torch.arange(mean.shape[1], device=mean.device)
+        return variance, ((target.float() - mean).square() / self.posterior.noise).mean(1)
+
+    def _scores(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        phi = torch.cat([features, features.new_ones(len(features), 1)], 1)
+        # |A^-1/2 phi|^2 in blocks: what is above the triangle's diagonal is 0 and left out
+        triangle, variance = self.posterior.inverse_factor, phi.new_zeros(len(phi))
+        for first, last in split_rows(len(triangle)):
+            variance += (phi[:, :last] @ triangle[first:last, :last].T).square_().sum(1)
+        return (phi.double() @ self.posterior.weights).float(), variance
+
+    def certainty(self) -> dict[str, Any]:
+        """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""
+        left = (len(self.head.gram) - self.posterior.determined) / len(self.head.gram)
+        size = sum(tensor.numel() for tensor in self.trunk.state_dict().values())
+        head = {
+            "weights": self.head.moments.numel(),
+            "sigma": max(0.0, left) ** 0.5,
+            "note": f"ridge {self.head.ridge:g}",
+        }
+        return {
+            "layers": [
+                {"layer": "trunk", "weights": size, "sigma": None, "note": "made once, fixed"},
+                {"layer": "head", **head},
+            ],
+            "capacity_left": min(1.0, max(0.0, left)),
+        }
+
+    @torch.no_grad()
+    def effects_of(self, after: FrozenTrunkModel, classes: Sequence[str], waves: Sequence[Wave]) -> list[Effect]:
+        """Return how far the scores of each earlier wave's classes are expected to move on unseen examples.
+
+        ``after`` is this model with a new wave. Unseen means: like those learnt before, but not among them. The scores
+        of the learnt ones themselves hardly move where there are few of them: the weights fit each of them. So each is
+        left out in turn, by a closed form. Without an example whose leverage phi^T A^-1 phi is h, what its targets are
+        above its scores, y - w^T phi, becomes 1 / (1 - h) times as large; the change of that, in root mean square, is
+        the change of a score. With the mean leverage of all examples in place of each one's own the sums that the head
+        keeps suffice. A score of 1 means yes, 0 no.
+
+        It is an estimate, and rather low, since leverages differ: of digits, 5 to 500 a class, unseen ones moved by 0.7
+        to 4 times as much, mostly 1.5.
+        """
+        head, known = self.head, self.head.moments.shape[1]
+        then, now = (1 / max(1 - each.posterior.usual_variance, LEAST_FREE) for each in (self, after))
+        weights = now * after.posterior.weights[:, :known].to(self.device) - then * self.posterior.weights
+        of_targets = now - then
+        square = (weights * (head.gram @ weights)).sum(0) - 2 * of_targets * (weights * head.moments).sum(0)
+        square = (square + of_targets**2 * head.counts) / head.counts.sum()
+        numbers = {name: number for number, name in enumerate(classes)}
+        effects = []
+        for wave in waves:
+            own = [numbers[name] for name in wave.examples]
+            change = float(square[own].clamp_min(0).mean().sqrt())
+            effects.append(Effect(wave.name, change, ON_SCORES, describe_change(change)))
+        return effects
+
+
+def _balance(counts: Tensor) -> Tensor:
+    """Return sqrt(mean count / count) of each class: 1 where all have equally many examples.
+
+    What a score of 1 or 0 is regressed on includes how frequent the class is, so that a rare one would never be the
+    answer. The noise of a score grows with the root of its class's count: divided by it, all have the same. Of the
+    powers of the count that benchmarks/rare_classes.py tries on held-out images, 0.5 and 0.6 are best.
+    """
+    known = counts[counts > 0]
+    return torch.where(counts > 0, (known.mean() / counts.clamp_min(1)).sqrt(), 1.0)
+
+
+def draw_head_noise(classes: int) -> Tensor:
+    """Return the noise [samples, 1, classes] of the samples in a prediction, the same in every one."""
+    noise = torch.randn(PAIRS, 1, classes, generator=generator_for("opinion"))
+    return torch.cat([noise, -noise])
+
+
+def split_rows(size: int) -> list[tuple[int, int]]:
+    """Return where the blocks of rows of a triangular matrix begin and end."""
+    rows = -(-size // BLOCKS)
+    return [(first, min(first + rows, size)) for first in range(0, size, rows)]
+
+
+def share_learnt(leverage: Tensor, unexplained: Tensor, usual: float) -> float:
+    """Return the share that was learnt before, from v and q of each example and h; 0 where chance could explain it.
+
+    How well the head foresees examples tells it: no trace of any is kept. With A = ridge + sum phi phi^T,
+    v = phi^T A^-1 phi and noise of variance s^2, the square of what the head leaves unexplained of an example's target
+    is expected to be s^2 (1 + v) where the example is new to it, and s^2 (1 - v) where it is one of those that were
+    learnt. So with q this square in units of s^2, averaged over the outputs, 1 + v - q is 0 on average for new examples
+    and 2 v for known ones. Of one that was learnt with a slight change v is larger by what is new in it, and so is q:
+    there 1 + v - q stays 2 h, with h the mean of v over what was learnt. The share is the slope over 2 min(v, h), by
+    least squares; the spread of q grows with 1 + v.
+
+    Where the examples are many and the features few, v is near 0 and nothing can be told. Nor does it matter then.
+    """
+    gap, known = 1 + leverage - unexplained, 2 * leverage.clamp_max(usual)
+    weight = known / (1 + leverage).square()
+    total = float((known * weight).sum())
+    if not total > 0:
+        return 0.0
+    share = float((weight * gap).sum()) / total
+    error = float((weight * (gap - share * known)).square().sum().sqrt()) / total
+    return min(1.0, share) if share > ERRORS_TO_BE_SURE * error else 0.0
+
+
+class Familiarity:
+    """Asks the model of before a wave about some of its examples, a batch at a time: all, or 1,000 by chance."""
+
+    def __init__(self, before: FrozenTrunkModel | None, request: WaveRequest, found: Tensor) -> None:
+        self.before, self.found = before, found
+        self._chosen = torch.zeros(len(request.classes), dtype=torch.bool)
+        self._chosen[choose_asked(len(request.classes), request.seed)] = True
+
+    def ask(self, features: Tensor, classes: Tensor, positions: Tensor) -> None:
+        """See how well some examples are foreseen."""
+        if self.before is not None:
+            chosen = self._chosen[positions]
+            some = self.before.surprise(features[chosen], classes[chosen].to(features.device))
+            self.found = torch.cat([self.found, torch.stack(some).double().cpu()], 1)
+
+    @cached_property
+    def share(self) -> float:
+        """The share that was learnt before; to be asked for when all examples have been seen."""
+        if self.before is None:
+            return 0.0
+        return share_learnt(self.found[0], self.found[1], self.before.posterior.usual_variance)
+
+
+@dataclass
+class PassPosition:
+    """Where the pass over the examples that are not held out stands; its names are those in the progress file."""
+
+    counts: Tensor
+    """Examples of each class that were learnt."""
+    done: int = 0
+    prints: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    """The hashes of the examples."""
+    familiar: Tensor = field(default_factory=lambda: torch.zeros(2, 0, dtype=torch.float64))
+    """What tells whether the wave was learnt before."""
+    skipped: list[list[str]] = field(default_factory=list)
+
+
+def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
+    """Learn a wave; the model's own learner is left as it is."""
+    train = torch.nonzero(~request.held_out).squeeze(1)
+    found = None if request.progress is None else request.progress.load()
+    before = model.learner
+    assert before is None or isinstance(before, FrozenTrunkModel)
+    learner = _begin(model, request, before, train, found)
+    at = (
+        PassPosition(torch.zeros(len(model.classes), dtype=torch.int64))
+        if found is None
+        else PassPosition(**found["pass"])
+    )
+    skipped = [Skipped(*each) for each in at.skipped]
+    familiarity = Familiarity(before, request, at.familiar)
+    _learn(learner, request, train, at, familiarity)
+    if not int(at.counts.sum()):
+        raise ValueError(f"none of the {len(train)} examples can be read{_why(request.examples)}")
+    features, target, hashes = _read_held_out(learner, request, familiarity)
+    copies = Copies(at.prints, hashes)
+    fingerprint = request.refuse_repeated(copies.every)
+    new = (1 - familiarity.share) * copies.different
+    learner.repeated += (1 - new) * len(at.prints)
+    learner.set_ridge()
+    some = choose_asked(len(target), request.seed).to(learner.device)
+    asked = learner.without(features, target, copies.of_held_out)
+    batches = RawPredictionBatches(asked.predict_features, features[some], target[some], learner.values_per_row)
+    given = request.calibration.update(batches, 1 - familiarity.share)
+    learner.repeated += (1 - new) * len(hashes)
+    learner.add(features, target)
+    counts = at.counts + torch.bincount(target.cpu(), minlength=len(model.classes))
+    request.observer.moved(len(request.classes), len(request.classes))
+    return WaveOutcome(
+        learner,
+        given,
+        target[some].cpu(),
+        counts,
+        before.effects_of(learner, model.classes, model.waves) if before else [],
+        skipped,
+        fingerprint,
+        familiarity.share,
+        before is not None and before.posterior.usual_variance > FITTED,
+    )
+
+
+def _begin(
+    model: Model, request: WaveRequest, before: FrozenTrunkModel | None, train: Tensor, found: dict[str, Any] | None
+) -> FrozenTrunkModel:
+    """Return the learner to go on with: of earlier waves, of an interrupted pass, or new."""
+    assert model.shape is not None
+    if before is not None:
+        learner = before.copy()
+        learner.head.grow(len(model.classes))
+    else:
+        trunk = build_trunk(model.shape, seed=request.seed)
+        if found is None:
+            trunk.fit(_sample(request.examples, train, request.seed), request.seed)
+        learner = FrozenTrunkModel(trunk, len(model.classes))
+    if found is not None:
+        learner.trunk.load_state_dict(found["trunk"])
+        learner.head.load_state_dict(found["head"])
+    learner.to(request.device)
+    return learner
+
+
+def _sample(examples: Examples, train: Tensor, seed: int) -> Tensor:
+    """Return some examples of the first wave, from which the trunk is made."""
+    chosen = train[torch.randperm(len(train), generator=generator_for("looked at", seed))[:SAMPLED]]
+    parts = [x for _, x in examples.batches(chosen.sort().values, ROWS)]
+    if not parts:
+        raise ValueError(f"none of {len(chosen)} examples can be read{_why(examples)}")
+    return torch.cat(parts)
+
+
+def _why(examples: Examples) -> str:
+    return f": {examples.skipped[0].name}: {examples.skipped[0].why}" if examples.skipped else ""
+
+
+def _learn(
+    learner: FrozenTrunkModel, request: WaveRequest, train: Tensor, at: PassPosition, familiarity: Familiarity
+) -> None:
+    """Go through the examples that are not held out, from where the pass stands."""
+    skipped, hashes, progress = list(at.skipped), [at.prints], request.progress
+    for reached, batches in split_portions(request.examples, train, at.done):
+        for positions, x in batches:
+            own, features = request.classes[positions], learner.features(x)
+            familiarity.ask(features, own, positions)
+            learner.add(features, own.to(learner.device))
+            at.counts += torch.bincount(own, minlength=len(at.counts))
+            hashes.append(hash_examples(x, request.labels_of(positions)))
+        at.done = reached
+        request.observer.moved(reached, len(request.classes))
+        if progress is not None and progress.is_due and reached < len(train):
+            at.prints, at.familiar = torch.cat(hashes), familiarity.found
+            at.skipped = [*skipped, *([one.name, one.why] for one in request.examples.skipped)]
+            trunk, head = dict(learner.trunk.state_dict()), dict(learner.head.state_dict())
+            progress.save({"trunk": trunk, "head": head, "pass": vars(at).copy()})
+    at.prints = torch.cat(hashes)
+
+
+def _read_held_out(
+    learner: FrozenTrunkModel, request: WaveRequest, familiarity: Familiarity
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return features, classes and hashes of the held-out examples that can be read."""
+    features, rows = (
+        [torch.zeros(0, learner.trunk.features, device=learner.device)],
+        [torch.zeros(0, dtype=torch.int64)],
+    )
+    hashes = [torch.zeros(0, dtype=torch.int64)]
+    for positions, x in request.examples.batches(torch.nonzero(request.held_out).squeeze(1), ROWS):
+        features.append(learner.features(x))
+        rows.append(positions)
+        hashes.append(hash_examples(x, request.labels_of(positions)))
+        familiarity.ask(features[-1], request.classes[positions], positions)
+    return torch.cat(features), request.classes[torch.cat(rows)].to(learner.device), torch.cat(hashes)

@@ -1,0 +1,370 @@
+"""One wave: hold some examples out, learn the rest, measure, calibrate, and say what earlier waves felt of it.
+
+An example is known by a hash of 64 bits of its content and class: by them copies inside a wave are found, and a wave
+that comes again. Nothing can be read off a hash, and of a wave the model keeps but one hash of all of them, whatever
+their order.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ucb.incremental.calibration import ScoreCalibration
+from ucb.incremental.inputs import Data, read_labelled
+from ucb.incremental.model import Effect, Model, Report, Wave
+from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
+from ucb.progress import Observer
+from ucb.seeds import generator_for
+from ucb.storage import ceilings, read_bytes
+from ucb.waves.sources import Examples, Skipped, fingerprint
+from ucb.waves.sources.words import counted, shown
+
+if TYPE_CHECKING:
+    from ucb.incremental.bayesian_net import BayesianNetModel
+    from ucb.incremental.frozen import FrozenTrunkModel
+
+HELD_OUT_SHARE = 0.1
+MOST_HELD_OUT = 1000
+LEAST_TO_HOLD_OUT = 5
+"""A class with fewer examples than this holds out none."""
+WORTH_SAYING = 0.5
+"""The share of a wave that must seem to be learnt already for it to be said."""
+WRONG_TO_NAME = 3
+"""Held-out examples of a class that must all be wrong before it is named."""
+ERRORS_TO_BE_SURE = 2.0
+"""Standard errors that the share of familiar examples must be above 0 to count."""
+CHANGES = ((0.03, "hardly at all"), (0.1, "a little"), (0.25, "noticeably"), (float("inf"), "strongly"))
+
+
+class RepeatedWaveError(ValueError):
+    """A wave that the model has learnt before."""
+
+
+@dataclass(frozen=True)
+class WaveRequest:
+    """A wave that a learner is asked to learn."""
+
+    examples: Examples
+    classes: Tensor
+    """The number of each example's class."""
+    held_out: Tensor
+    """A mask of those by which the result is measured."""
+    calibration: ScoreCalibration
+    """Learns from the held-out examples; it is nobody else's."""
+    seed: int
+    device: torch.device
+    epochs: int | None
+    observer: Observer
+    progress: ProgressFile | None
+    known: Mapping[str, str]
+    """The earlier waves' names by the hash of their content."""
+    again: bool
+    """Whether a wave that was learnt before is wanted once more."""
+
+    def labels_of(self, positions: Tensor) -> list[str]:
+        """Return the classes of some examples by name."""
+        assert self.examples.labels is not None
+        return [self.examples.labels[place] for place in positions.tolist()]
+
+    def refuse_repeated(self, hashes: Tensor) -> str:
+        """Return the hash of the wave's content, unless it was learnt before and nobody wants it again."""
+        own = hash_wave(hashes)
+        if own in self.known and not self.again:
+            raise RepeatedWaveError(
+                f"these data were learnt before, as {self.known[own]!r}, and count already: leave them out, "
+                "or learn them once more with --again (from Python: again=True)"
+            )
+        return own
+
+
+@dataclass(frozen=True)
+class WaveOutcome:
+    """What learning a wave gave."""
+
+    learner: FrozenTrunkModel | BayesianNetModel
+    given: Tensor
+    """The classes that were given to held-out examples that could be read and were asked, before they were learnt."""
+    target: Tensor
+    """Their true classes."""
+    counts: Tensor
+    """How many examples of each class were learnt from or held out."""
+    effects: list[Effect]
+    skipped: list[Skipped]
+    """What was left out before the work was taken up again."""
+    fingerprint: str
+    """The hash of the wave's content."""
+    familiar: float
+    """The share of the wave that seems to have been learnt before."""
+    is_overfitted: bool = False
+    """Whether, before this wave, there were too few examples for what was learnt to say anything about others."""
+
+
+def learn(
+    path: str | Path,
+    data: Data,
+    name: str | None = None,
+    *,
+    method: str | None = None,
+    net: str | None = None,
+    label: str | None = None,
+    seed: int | None = None,
+    device: str = "cpu",
+    epochs: int | None = None,
+    observer: Observer | None = None,
+    pause: float = PAUSE,
+    again: bool = False,
+) -> Report:
+    """Learn a wave into the model at ``path``, which is made if there is none: what `ucb learn` does.
+
+    A wave that the model has learnt before is refused, unless it is wanted ``again``.
+
+    The file stays as it was until the wave is learnt, whatever happens; what has been done is kept beside it every
+    ``pause`` seconds, and the same call goes on from there.
+    """
+    path = Path(path)
+    if path.is_symlink():
+        path = path.resolve()  # the file itself is replaced, not the link
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file for the model")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent} for the model")
+    observer = observer or Observer()
+    with lock_model(path):
+        if path.exists():
+            model, before = Model.open(path, device), hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest()
+        else:  # who names a net wants it to learn
+            model, before = Model(method or ("fixed" if net is None else "ucb-ng"), net=net, seed=seed or 0), None
+        if method is not None and method != model.method:
+            raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
+        if net is not None and net != model.net:
+            raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
+
+        def open_progress(examples: Examples, title: str) -> ProgressFile:
+            identity = {
+                "data": fingerprint(examples),
+                "model": before,
+                "wave": title,
+                "method": model.method,
+                "net": model.net,
+                "seed": model.seed if seed is None else seed,
+                "epochs": epochs,
+                "device": device,
+            }
+            return ProgressFile(progress_path(path), identity, observer, pause)
+
+        try:
+            report = model.learn(
+                data,
+                None if name is None else shown(name),
+                label=label,
+                seed=seed,
+                device=device,
+                epochs=epochs,
+                observer=observer,
+                progress=open_progress,
+                again=again,
+            )
+        except RepeatedWaveError:
+            remove_progress(path)
+            raise
+        model.save(path)
+        remove_progress(path)
+    return report
+
+
+def learn_wave(
+    model: Model,
+    data: Data,
+    name: str | None,
+    label: str | None,
+    seed: int,
+    device: torch.device,
+    epochs: int | None,
+    observer: Observer,
+    progress: Callable[[Examples, str], ProgressFile] | None,
+    again: bool,
+) -> Report:
+    """Let a model learn a wave; everything that changes is put into it anew, nothing is changed in place."""
+    began = time.monotonic()
+    if epochs is not None and model.method == "fixed":
+        raise ValueError("the fixed way goes through a wave once: epochs go with the method ucb-ng")
+    label = model.label if label is None else label
+    examples = read_labelled(data, model.shape, label, model.columns)
+    assert examples.labels is not None
+    title = _choose_name(model, name)
+    known = len(model.classes)
+    new = sorted(set(examples.labels) - set(model.classes))
+    model.classes = model.classes + new
+    model.shape, model.columns, model.label = tuple(examples.shape), examples.columns, label
+    model.calibration = copy.deepcopy(model.calibration)
+    model.calibration.fade(known, len(model.classes))
+    request = WaveRequest(
+        examples=examples,
+        classes=model.numbers_of(examples.labels),
+        held_out=hold_out(examples.labels, seed, len(model.waves)),
+        calibration=model.calibration,
+        seed=seed,
+        device=device,
+        epochs=epochs,
+        observer=observer,
+        progress=None if progress is None else progress(examples, title),
+        known={wave.fingerprint: wave.name for wave in reversed(model.waves)},
+        again=again,
+    )
+    outcome = _learn_with(model, request)
+    model.learner = outcome.learner
+    missing = [repr(each) for each, number in zip(new, outcome.counts[known:].tolist(), strict=True) if number == 0]
+    if missing:
+        raise ValueError(
+            f"no example of the class {', '.join(missing)} can be read: mend or remove it, then learn again"
+        )
+    asked, right = Counter(outcome.target.tolist()), Counter(outcome.target[outcome.given == outcome.target].tolist())
+    wave = Wave(
+        title,
+        {model.classes[number]: int(times) for number, times in enumerate(outcome.counts) if times},
+        {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)},
+        outcome.fingerprint,
+    )
+    model.waves = [*model.waves, wave]
+    return Report(
+        wave,
+        outcome.effects,
+        list({one.name: one for one in [*outcome.skipped, *examples.skipped]}.values()),  # some were tried twice
+        [*examples.remarks, *_find_remarks(model.classes, request, outcome)],
+        new,
+        time.monotonic() - began,
+        find_warnings(model.classes, outcome),
+    )
+
+
+def _learn_with(model: Model, request: WaveRequest) -> WaveOutcome:
+    """Let the learner of the model's method learn; only that one is loaded."""
+    if model.method == "fixed":
+        from ucb.incremental.frozen import learn_frozen
+
+        return learn_frozen(model, request)
+    from ucb.incremental.bayesian_net import learn_bayesian_net
+
+    return learn_bayesian_net(model, request)
+
+
+def _choose_name(model: Model, name: str | None) -> str:
+    taken = {wave.name for wave in model.waves}
+    if name is None:
+        return next(free for n in count(len(taken) + 1) if (free := f"wave {n}") not in taken)
+    if not name.strip() or len(name) > 200:
+        raise ValueError(f"a wave's name must have 1 to 200 characters, not {len(name)}")
+    if name in taken:
+        raise ValueError(f"there is a wave {name!r} already: choose another name")
+    return name
+
+
+def hold_out(labels: Sequence[str], seed: int, wave: int) -> Tensor:
+    """Return a mask: about 10 % of each class, at least one where it has five, and 1,000 or so of a wave at most.
+
+    With thousands of classes there are more: all classes give one away, so that none is at a disadvantage.
+    """
+    share = min(HELD_OUT_SHARE, MOST_HELD_OUT / max(1, len(labels)))
+    rows: dict[str, list[int]] = {}
+    for row, label in enumerate(labels):
+        rows.setdefault(label, []).append(row)
+    mask = torch.zeros(len(labels), dtype=torch.bool)
+    for label, own in rows.items():
+        some = max(1, round(share * len(own))) if len(own) >= LEAST_TO_HOLD_OUT else 0
+        order = torch.randperm(len(own), generator=generator_for("held out", seed, wave, label))
+        mask[torch.tensor(own)[order[:some]]] = True
+    return mask
+
+
+def choose_asked(number: int, seed: int) -> Tensor:
+    """Return which held-out examples are asked: all, or 1,000 by chance, since each costs more with more classes."""
+    return torch.randperm(number, generator=generator_for("asked", seed))[:MOST_HELD_OUT].sort().values
+
+
+def hash_examples(x: Tensor, labels: Sequence[str]) -> Tensor:
+    """Return the hash of each example, as a number."""
+    keys = {label: hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest() for label in set(labels)}
+    hashes = (
+        hashlib.blake2b(row.tobytes(), digest_size=8, key=keys[label]).digest()
+        for row, label in zip(x.cpu().contiguous().numpy(), labels, strict=True)
+    )
+    return torch.from_numpy(np.frombuffer(b"".join(hashes), np.int64).copy())
+
+
+def hash_wave(hashes: Tensor) -> str:
+    """Return the hash of a wave, in whatever order its examples came."""
+    return hashlib.sha256(hashes.sort().values.numpy().tobytes()).hexdigest()[:32]
+
+
+class Copies:
+    """Which examples of a wave are copies of others in it, by their hashes.
+
+    Where most examples are copies of held-out ones, the data are like that, as in a table with few different rows: each
+    copy is an example in its own right then, and nothing is made of it.
+    """
+
+    def __init__(self, learnt: Tensor, held_out: Tensor) -> None:
+        self.every = torch.cat([learnt, held_out])
+        _, group = self.every.unique(return_inverse=True)
+        among_learnt = torch.bincount(group[: len(learnt)], minlength=len(self.every))
+        self.of_held_out = among_learnt[group[len(learnt) :]]
+        """How many copies of each held-out example are among the learnt ones."""
+        self.different = len(group.unique()) / len(self.every)
+        """The share that is left if each stands there once."""
+        if 2 * int(among_learnt[group[len(learnt) :].unique()].sum()) > len(learnt):
+            self.of_held_out, self.different = torch.zeros_like(self.of_held_out), 1.0
+
+
+def describe_change(change: float) -> str:
+    """Say how much a change is."""
+    return next(word for least, word in CHANGES if change < least)
+
+
+def _find_remarks(classes: Sequence[str], request: WaveRequest, outcome: WaveOutcome) -> list[str]:
+    """Say whether the wave was learnt before, and which classes have one example that can be read, of more."""
+    found = []
+    if outcome.fingerprint in request.known:
+        earlier = request.known[outcome.fingerprint]
+        found.append(f"these data were learnt before, as {earlier!r}: they are no new evidence")
+    elif outcome.familiar >= WORTH_SAYING:
+        share = f"{100 * outcome.familiar:.0f} %"
+        said = f"the model foresees {share} of these examples as if it had learnt them before"
+        found.append(f"{said}: they are no new evidence")
+    there = Counter(request.examples.labels)
+    alone = [classes[number] for number in (outcome.counts == 1).nonzero().flatten().tolist()]
+    return found + [f"class {name!r} has only one example that can be read" for name in alone if there[name] > 1]
+
+
+def find_warnings(classes: Sequence[str], outcome: WaveOutcome) -> list[str]:
+    """Return what should worry whoever learns a wave: answers no better than chance, a class alone, blind estimates."""
+    if len(classes) == 1:
+        return [f"the model knows the class {classes[0]!r} alone: until it learns another, that is its answer to all"]
+    found = []
+    asked, right = len(outcome.target), int((outcome.given == outcome.target).sum())
+    if asked and right * len(classes) <= asked:
+        what, chance = counted(asked, "held-out example", "held-out examples"), f"{100 / len(classes):.2g} %"
+        said = f"{right} of {what} judged right is no better than chance ({chance})"
+        found.append(f"{said}: look at the labels of this wave")
+    for number in sorted(set(outcome.target.tolist())):
+        given = outcome.given[outcome.target == number]
+        if len(given) >= WRONG_TO_NAME and not bool((given == number).any()):
+            own, other = classes[number], classes[Counter(given.tolist()).most_common(1)[0][0]]
+            said = f"none of {len(given)} held-out examples of {own!r} is judged right"
+            found.append(f"{said}: most are called {other!r}")
+    if outcome.effects and found:
+        found.append("the effects on earlier waves cannot be trusted: these examples contradict what was learnt before")
+    elif outcome.effects and outcome.is_overfitted:
+        found.append("the effects on earlier waves cannot be trusted: there are too few examples for what was learnt")
+    return found

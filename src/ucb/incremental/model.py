@@ -1,0 +1,190 @@
+"""A model that learns wave after wave from data that nobody keeps, and says how sure it is."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from ucb.devices import device_named
+from ucb.incremental.calibration import ScoreCalibration
+from ucb.incremental.checked_file import check_whole
+from ucb.incremental.inputs import Data, Inputs
+from ucb.progress import Observer
+from ucb.waves.sources import Examples, Shape, Skipped
+
+if TYPE_CHECKING:
+    from ucb.incremental.bayesian_net import BayesianNetModel
+    from ucb.incremental.frozen import FrozenTrunkModel
+    from ucb.incremental.onnx import ExportedModel
+    from ucb.incremental.predict import Predictions
+    from ucb.incremental.progress_file import ProgressFile
+
+METHODS = ("fixed", "ucb-ng")
+
+
+def percent(counts: Iterable[tuple[int, int]]) -> float | None:
+    """Return the share of right answers, in percent, of pairs of how many were asked and how many were right."""
+    asked, right = map(sum, zip((0, 0), *counts, strict=True))
+    return 100 * right / asked if asked else None
+
+
+@dataclass(frozen=True)
+class Wave:
+    """What a model notes of a wave that it has learnt: small figures, and nothing of its data."""
+
+    name: str
+    examples: dict[str, int]
+    """How many of each class were learnt, the held-out ones among them where the learner uses them."""
+    held_out: dict[str, tuple[int, int]]
+    """For each class, how many were held out and how many of them were judged right, with no wave named."""
+    fingerprint: str = ""
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of held-out examples that was judged right when the wave was learnt, in percent."""
+        return percent(self.held_out.values())
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What a new wave did to what an earlier one leans on."""
+
+    wave: str
+    change: float
+    """With a frozen trunk: how far scores of its classes move on unseen examples, estimated without any. With ucb-ng:
+    how far the trunk's weights moved, in units of their sigma."""
+    meaning: str
+    """What is measured, in words."""
+    words: str
+    """How much that is."""
+
+    @property
+    def sentence(self) -> str:
+        """All of it."""
+        return f"{self.meaning}: {self.change:.3f}, {self.words}"
+
+
+@dataclass
+class Report:
+    """What came of learning a wave."""
+
+    wave: Wave
+    effects: list[Effect]
+    skipped: list[Skipped] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+    new_classes: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    warnings: list[str] = field(default_factory=list)
+    """Why the model should not be relied on yet."""
+
+
+class Model:
+    """Knows classes by name, the waves that taught them, and how sure it is. Without a wave it knows nothing.
+
+    ``method`` is "fixed", a trunk that stays and an exact head, or "ucb-ng", a net that goes on learning with a head
+    for each set of classes; ``net`` names that net.
+    """
+
+    def __init__(self, method: str = "fixed", *, net: str | None = None, seed: int = 0) -> None:
+        if method not in METHODS:
+            raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
+        if net is not None and method == "fixed":
+            raise ValueError("a net can be chosen with the method ucb-ng; the fixed way makes its own trunk")
+        self.method, self.net, self.seed = method, net, check_whole("seed", seed)
+        self.shape: Shape | None = None
+        self.columns: list[str] | None = None
+        self.label: str | None = None
+        """The column with the labels, where the data is a table and somebody named it."""
+        self.classes: list[str] = []
+        self.waves: list[Wave] = []
+        self.learner: FrozenTrunkModel | BayesianNetModel | None = None
+        self.calibration = ScoreCalibration()
+
+    @classmethod
+    def open(cls, path: str | Path, device: str = "cpu") -> Model:
+        """Read a model file; nothing in it can run code, and a damaged one is named as such."""
+        from ucb.incremental.model_file import read_model
+
+        model = read_model(Path(path))
+        if model.learner is not None:
+            model.learner.to(device_named(device))
+        return model
+
+    def save(self, path: str | Path) -> None:
+        """Write the model, whole or not at all."""
+        from ucb.incremental.model_file import write_model
+
+        write_model(Path(path), self)
+
+    def learn(
+        self,
+        data: Data,
+        name: str | None = None,
+        *,
+        label: str | None = None,
+        seed: int | None = None,
+        device: str = "cpu",
+        epochs: int | None = None,
+        observer: Observer | None = None,
+        progress: Callable[[Examples, str], ProgressFile] | None = None,
+        again: bool = False,
+    ) -> Report:
+        """Learn a wave; if that fails, the model is as before. ``data`` is a folder, a file, or inputs and labels.
+
+        A wave that was learnt before is refused, unless it is wanted ``again``. The report says what was learnt, in
+        ``warnings`` what should worry, and in ``skipped`` what could not be read. ``progress`` makes, of the examples
+        and the wave's name, the file in which unfinished work is kept.
+        """
+        from ucb.incremental.learning import learn_wave
+
+        new, observer = copy.copy(self), observer or Observer()
+        seed, where = self.seed if seed is None else seed, device_named(device)
+        report = learn_wave(new, data, name, label, seed, where, epochs, observer, progress, again)
+        self.__dict__.update(new.__dict__)
+        return report
+
+    def predict(self, data: Inputs, *, observer: Observer | None = None) -> Predictions:
+        """Answer for each input with label, probability, entropy, mutual information and whether it is unsure.
+
+        ``data`` are paths, or inputs in memory. The answer is a list; its attribute ``skipped`` names what could not be
+        read, and why.
+        """
+        from ucb.incremental.predict import predict
+
+        return predict(self, data, observer=observer)
+
+    def show(self) -> dict[str, Any]:
+        """Say what the model knows and how sure it is."""
+        from ucb.incremental.predict import describe
+
+        return describe(self)
+
+    def forget_check(self, data: Data, observer: Observer | None = None) -> dict[str, Any]:
+        """Measure what the model still knows of data that happen to be at hand; nothing is learnt."""
+        from ucb.incremental.predict import check_forgetting
+
+        return check_forgetting(self, data, observer)
+
+    def export(self, path: str | Path) -> ExportedModel:
+        """Write an ONNX file that answers like `predict`, checked with onnxruntime before it is put in place."""
+        from ucb.incremental.onnx import export
+
+        return export(self, path)
+
+    @property
+    def known(self) -> FrozenTrunkModel | BayesianNetModel:
+        """What has learnt and answers, once there is something learnt."""
+        if self.learner is None:
+            raise ValueError("the model has learnt nothing yet")
+        return self.learner
+
+    def numbers_of(self, labels: Iterable[str]) -> Tensor:
+        """Return the classes' numbers; -1 stands for a class that is not known."""
+        numbers = {name: number for number, name in enumerate(self.classes)}
+        return torch.tensor([numbers.get(label, -1) for label in labels], dtype=torch.int64)

@@ -1,0 +1,114 @@
+"""Trunks that are made from the first wave and then stay: what they show of an example never changes again.
+
+So what the head has learnt from data that is long gone keeps its meaning. For images the filters are mixtures of
+patches of the first wave's images; rows, and images too small for patches, are standardised by the first wave and shown
+together with fixed random combinations of their numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from ucb.nets.fixed_features import WhitenedPatches
+from ucb.seeds import derived_seed, generator_for
+
+FILTERS = 160
+CELLS = 3
+LARGEST_PATCH, SMALLEST_PATCH = 7, 3
+SHRUNK_TO = 32
+"""Larger images are averaged down to sides between this and twice this."""
+UNITS = 1000
+"""Random combinations of a row's numbers."""
+SHOWN_AS_THEY_ARE = 1000
+"""A row with at most so many numbers shows them beside their combinations."""
+FAR = 10.0
+"""Standardised numbers go no further from 0 than this: one wild value must not drown the rest."""
+SAMPLED = 2000
+"""Examples of the first wave from which a trunk is made."""
+
+Facts = dict[str, Any]
+
+
+class ImageTrunk(nn.Module):
+    """Whitened patches over pixels from 0 to 1; a patch's side is a quarter of the image's, within limits."""
+
+    def __init__(self, shape: Sequence[int], filters: int | None = None) -> None:
+        super().__init__()
+        filters = FILTERS if filters is None else filters
+        self.shrink = max(1, min(shape[1:]) // SHRUNK_TO)
+        side = min(shape[1:]) // self.shrink
+        size = max(SMALLEST_PATCH, min(LARGEST_PATCH, side // 4))
+        self.patches = WhitenedPatches(shape[0], filters, size, min(CELLS, side - size + 1))
+        self.features = self.patches.features
+        self.facts: Facts = {"kind": "patches", "filters": filters}
+        """What is needed to build it again, beside its tensors."""
+
+    def fit(self, sample: Tensor, seed: int) -> None:
+        """Take the filters from some images."""
+        self.patches.look(self._pixels(sample), generator_for("patches", seed))
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the features of uint8 images."""
+        return cast(Tensor, self.patches(self._pixels(x)))
+
+    def _pixels(self, x: Tensor) -> Tensor:
+        pixels = x.float() / 255
+        return nn.functional.avg_pool2d(pixels, self.shrink) if self.shrink > 1 else pixels
+
+
+class RowTrunk(nn.Module):
+    """Standardised numbers, and the positive parts of random combinations of them."""
+
+    mean: Tensor
+    spread: Tensor
+    directions: Tensor
+    offsets: Tensor
+
+    def __init__(self, shape: Sequence[int], units: int | None = None) -> None:
+        super().__init__()
+        units = UNITS if units is None else units
+        numbers = math.prod(shape)
+        self.shows_numbers = numbers <= SHOWN_AS_THEY_ARE
+        self.features = units + (numbers if self.shows_numbers else 0)
+        self.facts: Facts = {"kind": "rows", "units": units}
+        self.register_buffer("mean", torch.zeros(numbers))
+        self.register_buffer("spread", torch.ones(numbers))
+        self.register_buffer("directions", torch.randn(numbers, units) / math.sqrt(numbers))
+        self.register_buffer("offsets", torch.randn(units))
+
+    def fit(self, sample: Tensor, seed: int) -> None:
+        """Standardise by some examples; a number that never changes among them keeps its scale."""
+        numbers = self._numbers(sample).double()
+        self.mean.copy_(numbers.mean(0))
+        spread = (numbers - numbers.mean(0)).square().mean(0).sqrt()
+        self.spread.copy_(torch.where(spread > 1e-6 * numbers.abs().amax(0).clamp_min(1e-30), spread, 1.0))
+
+    @torch.no_grad()
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the features of rows, or of small uint8 images."""
+        standard = ((self._numbers(x) - self.mean) / self.spread).clamp(-FAR, FAR)
+        combined = (standard @ self.directions + self.offsets).relu_()
+        return torch.cat([standard, combined], 1) if self.shows_numbers else combined
+
+    def _numbers(self, x: Tensor) -> Tensor:
+        return x.flatten(1).float() / 255 if x.dtype == torch.uint8 else x.flatten(1)
+
+
+def supports_patches(shape: Sequence[int]) -> bool:
+    """Whether examples of this shape are images with room for patches."""
+    return len(shape) == 3 and min(shape[1:]) > SMALLEST_PATCH
+
+
+def build_trunk(shape: Sequence[int], facts: Facts | None = None, seed: int = 0) -> ImageTrunk | RowTrunk:
+    """Return the trunk for a shape before it has seen anything, the default one or as ``facts`` say."""
+    known = {"kind": "patches" if supports_patches(shape) else "rows"} if facts is None else dict(facts)
+    kind = {"patches": ImageTrunk, "rows": RowTrunk}[known.pop("kind")]
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derived_seed("trunk", seed))
+        return cast("ImageTrunk | RowTrunk", kind(shape, **known).eval())
