@@ -26,8 +26,8 @@ from torch import Tensor
 
 import ucb
 from ucb.bayes.conjugate import ConjugateHead
+from ucb.data.streams import load_mnist
 from ucb.metrics import auroc, ece, nll
-from ucb.stream import load_mnist
 from ucb.waves import Model
 from ucb.waves.file import to_bytes
 from ucb.waves.predicting import answers_to

@@ -14,7 +14,7 @@ import pytest
 
 from tests.waves.data import blobs, digits
 from ucb import engine
-from ucb.stream import load_mnist
+from ucb.data.streams import load_mnist
 from ucb.waves import Model, keeping, learn, reading, trunks
 from ucb.waves import files as waves_files
 

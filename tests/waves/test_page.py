@@ -13,12 +13,12 @@ import pytest
 import typer
 
 from ucb.cli.app import app
+from ucb.data.readers.images import MOST
 from ucb.waves import Model, holding_out
 from ucb.waves.calibration import SMALLEST_ENTROPY, UNSURE
 from ucb.waves.export import CLOSE
 from ucb.waves.nets import NAMES
 from ucb.waves.ongoing import SAMPLES
-from ucb.waves.sources.image_shape import MOST
 from ucb.waves.trunks import fresh_trunk
 
 ROOT = Path(__file__).parent.parent.parent

@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ucb.bayes.predict import Prediction, from_logits
+from ucb.data.streams.tasks import Stream, Task
 from ucb.engine import checkpoint
 from ucb.engine.evaluate import Judgement
 from ucb.engine.events import Observer
@@ -19,7 +20,6 @@ from ucb.methods import Asked
 from ucb.nets import HeadedNet
 from ucb.seeds import generator_for
 from ucb.storage import ceilings, read_bytes, write_atomically
-from ucb.stream.task import Stream, Task
 
 
 class Learner:

@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from ucb.bayes.kl import learning
+from ucb.data.streams.tasks import Stream, Task
 from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.errors import DivergedError, InterruptedRunError
@@ -40,7 +41,6 @@ from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix, pack_right_answers
 from ucb.seeds import generator_for
-from ucb.stream.task import Stream, Task
 
 LEAST_SECONDS = 20.0
 """Between two checkpoints inside a task on a GPU."""

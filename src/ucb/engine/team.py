@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, TypeGuard
 import torch
 from torch import Tensor
 
+from ucb.data.streams.tasks import Task
 from ucb.engine.graph_memory import GraphMemory
 from ucb.engine.graphs import ready_inputs
 from ucb.engine.stack import Stack
 from ucb.engine.stacked_steps import Labelled, StackedSteps
-from ucb.stream.task import Task
 
 if TYPE_CHECKING:
     from ucb.engine.run import Run

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ucb.data.streams.tasks import Task
 from ucb.engine.steps import Steps
 from ucb.engine.team import ApartError, Call, Epoch, Team
-from ucb.stream.task import Task
 
 if TYPE_CHECKING:
     from ucb.engine.run import Run

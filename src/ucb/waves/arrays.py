@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucb.waves.sources import Skipped
+from ucb.data.readers import Skipped
 
 Array = Tensor | npt.NDArray[Any]
 Labels = Sequence[str] | Array

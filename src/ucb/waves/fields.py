@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from ucb.waves.sources.words import shown
+from ucb.data.readers.reader import shown
 
 T = TypeVar("T")
 LONGEST = 1000

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ucb.data.readers import Shape
 from ucb.storage import write_atomically
 from ucb.waves.calibration import Calibration
 from ucb.waves.fields import FieldError, Fields, checked_text, checked_whole, tensor
@@ -17,7 +18,6 @@ from ucb.waves.fixed_file import fixed_from, fixed_parts
 from ucb.waves.model import METHODS, Model
 from ucb.waves.ongoing_file import ongoing_from, ongoing_parts
 from ucb.waves.safe import DamagedModelError, packed, unpacked, unpacked_bytes
-from ucb.waves.sources import Shape
 from ucb.waves.wave_file import FIGURES, waves_from, waves_parts
 
 LONGEST_SIDE = 1024

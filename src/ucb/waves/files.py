@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from ucb.data.readers import ExampleReader as Examples
+from ucb.data.readers import fingerprint
+from ucb.data.readers.reader import shown
 from ucb.storage import ceilings, read_bytes
 from ucb.waves.keeping import PAUSE, Keeper, alone_with, progress_file, remove_progress
 from ucb.waves.model import Model
 from ucb.waves.prints import RepeatedWaveError
 from ucb.waves.reading import Data
-from ucb.waves.sources import Examples, fingerprint
-from ucb.waves.sources.words import shown
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Report
 

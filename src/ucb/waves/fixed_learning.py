@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader as Examples
+from ucb.data.readers import Skipped
 from ucb.seeds import generator_for
 from ucb.waves.effects import effects_on_fixed
 from ucb.waves.familiar import Familiar
@@ -23,7 +25,6 @@ from ucb.waves.opinion import Asked, rows_together
 from ucb.waves.order import Order, Outcome
 from ucb.waves.prints import Copies, prints
 from ucb.waves.reading import ROWS, portions
-from ucb.waves.sources import Examples, Skipped
 from ucb.waves.trunks import LOOKED_AT, fresh_trunk
 
 if TYPE_CHECKING:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader as Examples
+from ucb.data.readers import Skipped
 from ucb.waves.fixed_learning import learn_fixed
 from ucb.waves.holding_out import held_out
 from ucb.waves.keeping import Keeper
 from ucb.waves.ongoing_learning import learn_ongoing
 from ucb.waves.order import Order, Outcome
 from ucb.waves.reading import Data, as_examples
-from ucb.waves.sources import Examples, Skipped
 from ucb.waves.warning import warnings_of
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Report, Wave

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader as Examples
+from ucb.data.readers import Shape
 from ucb.engine.job import device_named
 from ucb.waves.calibration import Calibration
 from ucb.waves.fields import checked_whole
@@ -17,7 +19,6 @@ from ucb.waves.fixed import FixedWay
 from ucb.waves.keeping import Keeper
 from ucb.waves.ongoing import OngoingWay
 from ucb.waves.reading import Data
-from ucb.waves.sources import Examples, Shape
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Report, Wave
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.data.streams.examples import Examples as StreamExamples
+from ucb.data.streams.examples import TensorExamples
+from ucb.data.streams.tasks import Stream, Task
 from ucb.engine.evaluate import Judgement
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.plateau import Schedule
 from ucb.engine.progress import Progress
 from ucb.engine.run import Run
 from ucb.engine.training import Training
-from ucb.stream.examples import Examples as StreamExamples
-from ucb.stream.examples import TensorExamples
-from ucb.stream.task import Stream, Task
 from ucb.waves.effects import effects_on_ongoing
 from ucb.waves.familiar import SURE
 from ucb.waves.holding_out import asked_among

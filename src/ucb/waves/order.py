@@ -9,10 +9,11 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader as Examples
+from ucb.data.readers import Skipped
 from ucb.waves.calibration import Calibration
 from ucb.waves.keeping import Keeper
 from ucb.waves.prints import RepeatedWaveError, stamp
-from ucb.waves.sources import Examples, Skipped
 from ucb.waves.watching import Watcher
 from ucb.waves.wave import Effect
 

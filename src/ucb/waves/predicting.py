@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader as Examples
+from ucb.data.readers import Skipped, unlabelled
 from ucb.waves.arrays import Array, ArrayExamples
 from ucb.waves.calibration import Answers
 from ucb.waves.opinion import rows_together
-from ucb.waves.sources import Examples, Skipped, unlabelled
 from ucb.waves.watching import Watcher
 
 if TYPE_CHECKING:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader as Examples
+from ucb.data.readers import Shape, labelled
 from ucb.waves.arrays import Array, ArrayExamples, Labels
 from ucb.waves.fields import LONGEST, checked_text
-from ucb.waves.sources import Examples, Shape, labelled
 
 ROWS = 256
 """Examples that are read and learnt together."""

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from ucb.data.readers.reader import counted
 from ucb.waves.fixed import FixedWay
 from ucb.waves.order import Outcome
-from ucb.waves.sources.words import counted
 
 ENOUGH = 3
 """Held-out examples of a class that must all be wrong before it is named."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from ucb.waves.sources import Skipped
+from ucb.data.readers import Skipped
 
 
 @dataclass(frozen=True)
