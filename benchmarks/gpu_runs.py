@@ -20,6 +20,7 @@ from typing import Any, get_args
 
 import torch
 
+from ucb.data.streams import TensorExamples, benchmark
 from ucb.engine import Epoch, Job, Observer, Run, Schedule, Training
 from ucb.engine.evaluate import Judgement
 from ucb.engine.precision import Precision
@@ -29,7 +30,6 @@ from ucb.engine.side_by_side import each_side_by_side
 from ucb.methods import known_methods
 from ucb.nets import mlp
 from ucb.seeds import generator_for
-from ucb.stream import TensorExamples, benchmark
 
 KINDS: dict[str, tuple[str, dict[str, Any]]] = {
     "weights": ("ucb", {"estimator": "weights", "prior_samples": 10}),

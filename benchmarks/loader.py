@@ -21,15 +21,14 @@ import torch
 from torch import Tensor
 
 from ucb.bench.machine import machine
+from ucb.data.streams import Stream, Task
+from ucb.data.streams.examples import TensorExamples
+from ucb.data.streams.sources import CIFAR, Source, image_source
 from ucb.engine import Learner, Run, Training
 from ucb.engine.precision import multiplying_in
 from ucb.engine.report import device_name, versions
 from ucb.nets import alexnet
 from ucb.seeds import derived_seed, generator_for
-from ucb.stream import Stream, Task
-from ucb.stream.examples import TensorExamples
-from ucb.stream.images import CIFAR, image_source
-from ucb.stream.source import Source
 
 BATCH, BAR = 64, 1.1
 EXAMPLES = {"cpu": 6_400, "cuda": 50_000}

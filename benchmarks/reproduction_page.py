@@ -14,12 +14,12 @@ from reproduction_section import capital, duration, section, wrapped
 from reproduction_settings import folder_of, runs_of
 from tune_tables import TABLES
 from ucb import paper
+from ucb.data.streams.builders import VALIDATION
 from ucb.engine import Training
 from ucb.engine.job import method_named
 from ucb.reproduce import Row, Table, compared, tables
 from ucb.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD
 from ucb.reproduce.jobs import completed, recipe_of
-from ucb.stream.builders import VALIDATION
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "reproduction.md"

@@ -26,11 +26,11 @@ from torch import Tensor
 
 import ucb
 from ucb.bayes.conjugate import ConjugateHead
+from ucb.data.streams import load_mnist
 from ucb.incremental import Model
 from ucb.incremental.model_file import to_bytes
 from ucb.incremental.predict import predict_batch
 from ucb.metrics import auroc, ece, nll
-from ucb.stream import load_mnist
 
 UNLIKE = {"mnist": ("notmnist", "fashion_mnist"), "cifar10": ("svhn", "traffic_signs")}
 """What a model of each data set has never seen."""

@@ -2,7 +2,7 @@
 
 import torch
 
-from ucb.stream import Scenario, Stream, from_arrays
+from ucb.data.streams import Scenario, Stream, from_arrays
 
 
 def tiny_stream(tasks: int = 3, size: int = 300, scenario: Scenario | None = None) -> Stream:

@@ -17,13 +17,15 @@ import pytest
 import torch
 from PIL import Image
 
-from tests.datasets import archives
+from tests.data import archives
 from tests.engine.runs import small_job
 from tests.incremental.data import blobs, digits
 from ucb import engine
-from ucb.datasets import find, read_arrays
-from ucb.datasets.formats.readers import parse
-from ucb.datasets.hashes import Record
+from ucb.data.cache import RecordedHashes
+from ucb.data.catalogue import find
+from ucb.data.parsers import parse
+from ucb.data.readers import labelled, unlabelled
+from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
 from ucb.engine.orders import job_in
 from ucb.engine.recipes import own_recipe
@@ -35,7 +37,6 @@ from ucb.reproduce.result_files import damage as damage_of
 from ucb.reproduce.result_files import result_in
 from ucb.tuning.kept import trials_in
 from ucb.tuning.searched import Search
-from ucb.waves.sources import labelled, unlabelled
 
 EACH = 150
 ROOM, SECONDS = 4 << 30, 30
@@ -253,7 +254,7 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
     trials += b'"score": 0.1, "error": 0.1, "risen": 0.0, "acc": 99.0, "bwt": 0.0, "seconds": 1.0}]}'
     yield "trials", all_of(path, trials, lambda: trials_in(path, Search("mnist-5split", "ucb")))
     (tmp_path / "hashes").mkdir()
-    record = Record(tmp_path / "hashes")
+    record = RecordedHashes(tmp_path / "hashes")
     record.put("a", "md5:1")
     yield "recorded hashes", all_of(record.path, record.path.read_bytes(), lambda: record.get("a"))
 

@@ -41,17 +41,16 @@ def test_imports_point_inwards():
         "optim": {"bayes"},
         "metrics": {"bayes"},
         "nets": {"bayes"},
-        "stream": {"bayes", "datasets", "seeds"},
+        "data": {"bayes", "seeds"},
     }
-    inner["datasets"] = {"bayes"}
     inner["methods"] = {"bayes", "optim", "nets"}
-    inner["engine"] = {"bayes", "methods", "metrics", "nets", "seeds", "stream"}
-    inner["waves"] = {"bayes", "datasets", "engine", "methods", "metrics", "nets", "optim", "seeds", "stream"}
-    inner["tuning"] = {"engine", "stream"}
-    inner["bench"] = {"bayes", "engine", "methods", "nets", "optim", "seeds", "stream"}
+    inner["engine"] = {"bayes", "methods", "metrics", "nets", "seeds", "data"}
+    inner["waves"] = {"bayes", "data", "engine", "methods", "metrics", "nets", "optim", "seeds"}
+    inner["tuning"] = {"data", "engine"}
+    inner["bench"] = {"bayes", "engine", "methods", "nets", "optim", "seeds", "data"}
     inner["paper"] = {"bayes"}
     inner["report"] = {"bayes", "engine"}
-    inner["reproduce"] = {"bayes", "engine", "methods", "nets", "paper", "stream"}
+    inner["reproduce"] = {"bayes", "engine", "methods", "nets", "paper", "data"}
     inner["storage"] = set()
     for room in inner:
         may_know = {room, "storage", *inner[room]}

@@ -14,9 +14,9 @@ import pytest
 
 from tests.incremental.data import blobs, digits
 from ucb import engine
+from ucb.data.streams import load_mnist
 from ucb.incremental import Model, inputs, learn, trunks
 from ucb.incremental.progress_file import progress_path
-from ucb.stream import load_mnist
 
 KILLS = 80
 PER_RUN = 8

@@ -9,12 +9,12 @@ from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
 from tests.streams import tiny_stream
+from ucb.data.streams import TensorExamples
 from ucb.engine import DivergedError, Observer
 from ucb.engine.evaluate import rows_at_once
 from ucb.engine.graphs import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
 from ucb.methods import known_methods
-from ucb.stream import TensorExamples
 
 METHODS = list(known_methods())
 BY_HAND = ("pathnet",)

@@ -9,6 +9,7 @@ import torch
 from tests.engine.runs import small_run
 from tests.streams import tiny_stream
 from ucb.bayes import gaussians
+from ucb.data.streams import Scenario, TensorExamples
 from ucb.engine.access import TaskBatches
 from ucb.engine.evaluate import judge
 from ucb.engine.report import result_of
@@ -16,7 +17,6 @@ from ucb.engine.sigma import sigma_movement
 from ucb.methods import Asked
 from ucb.metrics import ece, nlls, reliability, unpack_right_answers
 from ucb.seeds import generator_for
-from ucb.stream import Scenario, TensorExamples
 
 CPU = torch.device("cpu")
 HIDDEN = Scenario("one", task_known=False)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from tests.streams import tiny_stream
+from ucb.data.streams import Scenario
 from ucb.engine import Learner, Observer, Schedule, Training, checkpoint
 from ucb.engine.evaluate import judge
 from ucb.nets import mlp
-from ucb.stream import Scenario
 
 TRAINING = Training(Schedule(epochs=4), batch_size=32)
 

@@ -11,9 +11,9 @@ import torch
 
 from tests.engine.runs import small_run
 from tests.streams import tiny_stream
+from ucb.data.streams import from_arrays
 from ucb.engine import Learner, Observer, Schedule, Training
 from ucb.nets import mlp
-from ucb.stream import from_arrays
 
 MNIST, TINY = (784, 100), (8, 4)
 ROWS = 32

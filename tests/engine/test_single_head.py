@@ -9,9 +9,9 @@ from tests.engine.test_job import StopAt
 from tests.streams import tiny_stream
 from ucb import engine
 from ucb.bayes import mean_forward
+from ucb.data.streams import Scenario
 from ucb.engine import InterruptedRunError, Job
 from ucb.engine.evaluate import judge
-from ucb.stream import Scenario
 
 TIMES = ("seconds", "task_seconds", "peak_memory_bytes")
 BEFORE = {"benchmark", "method", "seed", "tasks", "single_head", "blur", "faces", "data", "net", "device"}

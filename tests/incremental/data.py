@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from PIL import Image, ImageDraw, ImageFont
 
-from ucb.stream import load_mnist
+from ucb.data.streams import load_mnist
 
 
 def digits(classes, per_class, part="train", skip=0):

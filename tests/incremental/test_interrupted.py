@@ -364,7 +364,7 @@ def test_ctrl_c_while_the_model_is_replaced_leaves_one_of_the_two_and_says_which
 
 
 def test_examples_in_memory_are_told_apart_by_content():
-    from ucb.waves.sources import fingerprint
+    from ucb.data.readers import fingerprint
 
     one, other = (ArrayExamples(*blobs("ab", 5, seed)) for seed in (0, 1))
     assert fingerprint(one) == fingerprint(ArrayExamples(*blobs("ab", 5, 0)))

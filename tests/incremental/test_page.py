@@ -13,12 +13,12 @@ import pytest
 import typer
 
 from ucb.cli.app import app
+from ucb.data.readers.images import MOST
 from ucb.incremental import Model, learning
 from ucb.incremental.bayesian_net import NETS, SAMPLES
 from ucb.incremental.calibration import SMALLEST_ENTROPY, UNSURE
 from ucb.incremental.onnx import CLOSE
 from ucb.incremental.trunks import build_trunk
-from ucb.waves.sources.image_shape import MOST
 
 ROOT = Path(__file__).parent.parent.parent
 PAGE = ROOT / "docs" / "learn-from-your-data.md"

@@ -7,11 +7,11 @@ from torch import nn
 from tests.engine.runs import figures, small_run
 from tests.methods.data import Given
 from tests.streams import tiny_stream
+from ucb.data.streams import Scenario
 from ucb.methods import Asked, TaskInfo, known_methods
 from ucb.methods.conjugate import ConjugateSettings
 from ucb.nets import build_net, mlp
 from ucb.seeds import generator_for
-from ucb.stream import Scenario
 
 HIDDEN = Scenario("one", task_known=False)
 CONJUGATE = known_methods()["conjugate"]

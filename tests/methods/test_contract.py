@@ -10,10 +10,10 @@ import torch
 from tests.engine.runs import figures, small_run, weights
 from tests.methods.data import Given
 from tests.streams import tiny_stream
+from ucb.data.streams import Examples, Scenario, Stream, Task
 from ucb.engine import DivergedError, Observer
 from ucb.methods import Asked, TaskHiddenError, TaskInfo, known_methods
 from ucb.methods.bayesian import BayesianMethod
-from ucb.stream import Examples, Scenario, Stream, Task
 
 METHODS = list(known_methods())
 BAYESIAN = [name for name, kind in known_methods().items() if issubclass(kind, BayesianMethod)]

@@ -10,6 +10,8 @@ import torch
 from torch import nn
 
 from tests.engine.runs import figures, weights
+from ucb.data.streams import from_arrays
+from ucb.data.streams.examples import Preparation
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import pack, unpack
 from ucb.engine.settings import with_values
@@ -17,8 +19,6 @@ from ucb.methods import Asked, TaskInfo, known_methods
 from ucb.nets import HeadedNet, alexnet, resnet18
 from ucb.nets.stages import draw_weights, split
 from ucb.seeds import derived_seed, generator_for
-from ucb.stream import from_arrays
-from ucb.stream.preparation import Preparation
 
 SHAPE = (3, 32, 32)
 CPU = torch.device("cpu")

@@ -8,8 +8,8 @@ import torch.nn.functional as F
 
 from tests.engine.runs import small_run, weights
 from tests.streams import tiny_stream
+from ucb.data.streams import Scenario
 from ucb.methods import TaskInfo
-from ucb.stream import Scenario
 
 
 @pytest.mark.parametrize("name", ["ord-jt", "bbb-jt"])

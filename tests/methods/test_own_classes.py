@@ -5,8 +5,8 @@ import torch
 
 from tests.engine.runs import small_run
 from tests.streams import tiny_stream
+from ucb.data.streams import Scenario
 from ucb.methods import TaskInfo
-from ucb.stream import Scenario
 
 OWN, ALL = range(2, 4), 6
 WITHOUT_KL = {name: {"temperature": 0.0} for name in ("bbb-ft", "ucb", "uniform-lr")}

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ucb import paper
+from ucb.data.streams import BENCHMARKS
 from ucb.engine.job import method_named
 from ucb.engine.settings import with_values
 from ucb.methods import known_methods
@@ -14,7 +15,6 @@ from ucb.reproduce import table_named, tables
 from ucb.reproduce.definitions import home_of
 from ucb.reproduce.jobs import job_of, recipe_of
 from ucb.reproduce.width import units_for
-from ucb.stream import BENCHMARKS
 
 ROWS = [pytest.param(table, row, id=f"{table.id}-{row.name}") for table in tables().values() for row in table.rows]
 WIDTHS = {1908020: 1200, 99320: 56}

@@ -12,17 +12,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.datasets import archives
+from tests.data import archives
+from tests.data.readers.files import everything
 from tests.incremental.data import blobs
-from tests.waves.sources.files import everything
-from ucb.datasets import read_arrays
-from ucb.datasets.formats import members
-from ucb.datasets.formats.idx import idx_array
-from ucb.datasets.formats.svhn import read_svhn
+from ucb.data.parsers import idx_array, read_svhn
+from ucb.data.readers import images, labelled
+from ucb.data.readers.archives import names as member_names
+from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
 from ucb.incremental import Model, learn
 from ucb.storage import RefusedFileError, ceilings
-from ucb.waves.sources import labelled, pixels
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(__file__)))
 
@@ -144,14 +143,14 @@ def test_tar_bombs(tmp_path, monkeypatch, bomb):
     path = tmp_path / "archive.tar.gz"
     path.write_bytes(gzip.compress(content + bytes(1 << 22)))
     with pytest.raises(ValueError, match=rf"archive\.tar\.gz.*{why}"):
-        members.names(path)
+        member_names(path)
 
 
 @pytest.mark.usefixtures("low")
 def test_official_files_that_unpack_to_much(tmp_path):
     path = archives.zipped(tmp_path / "a.zip", {str(n): bytes(400_000) for n in range(3)})
     with pytest.raises(ValueError, match=r"a\.zip: 2 is refused.*1,200,000 bytes so far, and 1,000,000 are the most"):
-        members.names(path)
+        member_names(path)
     path = tmp_path / "images.gz"
     path.write_bytes(gzip.compress(archives.idx(np.zeros((1000, 28, 28), np.uint8))))
     with pytest.raises(ValueError, match=r"images\.gz is absurdly large: it unpacks to more than 500,000 bytes"):
@@ -181,10 +180,10 @@ def test_a_large_image_in_strips_is_the_image(tmp_path, monkeypatch, mode):
     image = MODES[mode](noise)
     file = io.BytesIO()
     image.save(file, "TIFF" if mode == "F" else "PNG")
-    monkeypatch.setattr(pixels, "LARGE", 1000)
-    monkeypatch.setattr(pixels, "STRIP", 5000)
-    found = pixels.plain_image(file, 50)
-    whole = pixels.plain(image).reduce((6, 4))
+    monkeypatch.setattr(images, "LARGE", 1000)
+    monkeypatch.setattr(images, "STRIP", 5000)
+    found = images.load_plain(images.open_image(file, 50), 50)
+    whole = images.to_plain(image).reduce((6, 4))
     assert found.mode == whole.mode
     assert np.abs(np.asarray(found).astype(int) - np.asarray(whole)).max() <= 1
 
@@ -192,8 +191,8 @@ def test_a_large_image_in_strips_is_the_image(tmp_path, monkeypatch, mode):
 PEAK = """
 import re, sys
 from pathlib import Path
-from tests.waves.sources.files import everything
-from ucb.waves.sources import labelled
+from tests.data.readers.files import everything
+from ucb.data.readers import labelled
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 before = peak()
 found, x = everything(labelled(Path(sys.argv[1])))

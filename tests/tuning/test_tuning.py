@@ -9,12 +9,12 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
+from ucb.data.streams import Scenario
+from ucb.data.streams.examples import Examples
 from ucb.engine import InterruptedRunError, Job, Observer
 from ucb.engine.job import method_named
 from ucb.engine.settings import kinds_of
 from ucb.methods import known_methods
-from ucb.stream import Scenario
-from ucb.stream.examples import Examples
 from ucb.tuning import Record, Search, by_grid, choose, grid_of, points_of, refuse_points, trial
 from ucb.tuning.choice import judged, projected
 from ucb.tuning.trial import run_of, without_test_data

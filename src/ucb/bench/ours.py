@@ -8,15 +8,14 @@ from torch import Tensor, nn
 from ucb.bayes import ELBO, Estimator, Prior, ScaleMixture, to_bayesian
 from ucb.bench.sizes import RATE, MLPSizes, Sizes
 from ucb.bench.timing import Work
+from ucb.data.streams.examples import Preparation, TensorExamples
+from ucb.data.streams.tasks import Task
 from ucb.engine.graph_memory import GraphMemory
 from ucb.engine.graphs import CapturedSteps, steps_for
 from ucb.methods import TaskInfo, known_methods
 from ucb.nets import mlp
 from ucb.optim import UCB, param_groups
 from ucb.seeds import generator_for
-from ucb.stream.examples import TensorExamples
-from ucb.stream.preparation import Preparation
-from ucb.stream.task import Task
 
 PI, SIGMA_1, SIGMA_2 = 0.25, 1.0, 0.0025
 PRIOR_SIGMA = 0.1

@@ -27,6 +27,7 @@ from ucb.cli.show import console, say, show_names, show_result, show_spread
 from ucb.cli.terminal import Commands
 from ucb.cli.tune import tune_command
 from ucb.cli.watch import Lines, Live
+from ucb.data.streams import BENCHMARKS
 from ucb.engine import DivergedError, InterruptedRunError, Job, Schedule
 from ucb.engine.job import FOLDERS
 from ucb.engine.ordering import kind_of
@@ -34,7 +35,6 @@ from ucb.engine.orders import Order, job_in, refuse_folder
 from ucb.engine.recipes import Recipe, own_recipe
 from ucb.methods import known_methods
 from ucb.nets import NETS
-from ucb.stream import BENCHMARKS
 
 LOG = "log.txt"
 app = typer.Typer(

@@ -14,9 +14,10 @@ from rich.table import Table
 
 from ucb.cli.failing import FAILED, INTERRUPTED, answering, complain, warn
 from ucb.cli.show import console, say
-from ucb.datasets import cache, making
-from ucb.datasets.catalogue import CATALOGUE, DataSet, find
-from ucb.datasets.checking import present, verify
+from ucb.data import cache
+from ucb.data import download as making
+from ucb.data.cache import present, verify
+from ucb.data.catalogue import CATALOGUE, DataSet, find
 
 data_app = typer.Typer(
     help="List, get, import and verify data sets.",

@@ -15,12 +15,12 @@ from ucb.cli.failing import INTERRUPTED, answering, saying, warn
 from ucb.cli.output import size
 from ucb.cli.show import console, say
 from ucb.cli.terminal import printable
+from ucb.data.readers import Skipped
+from ucb.data.readers.reader import counted
 from ucb.engine import InterruptedRunError
 from ucb.incremental import METHODS, Report, learn
 from ucb.incremental.progress_file import progress_path, remove_progress
 from ucb.progress import Observer
-from ucb.waves.sources import Skipped
-from ucb.waves.sources.words import counted
 
 SHOWN = 5
 """Files that could not be read are named up to this many."""

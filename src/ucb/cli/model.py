@@ -15,9 +15,9 @@ from ucb.cli.learn import Data, Debug, ModelFile, Verbose, show_skipped, stoppin
 from ucb.cli.output import print_json, size
 from ucb.cli.show import print_table, say
 from ucb.cli.terminal import printable
+from ucb.data.readers import Skipped
+from ucb.data.readers.reader import counted
 from ucb.incremental import Model
-from ucb.waves.sources import Skipped
-from ucb.waves.sources.words import counted
 
 Form = Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")]
 CLASSES_SHOWN = 30

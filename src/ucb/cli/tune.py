@@ -13,8 +13,8 @@ import typer
 from ucb.bayes.checks import count
 from ucb.cli.failing import INTERRUPTED, answering, warn
 from ucb.cli.show import say
+from ucb.data.streams.benchmarks import find
 from ucb.engine import InterruptedRunError
-from ucb.stream.benchmarks import find
 from ucb.tuning import (
     Found,
     Point,

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ucb.data.streams.examples import Examples
+from ucb.data.streams.tasks import Scenario, Task
 from ucb.engine.evaluate import rows_at_once
 from ucb.methods import Method
-from ucb.stream.examples import Examples
-from ucb.stream.task import Scenario, Task
 
 
 @dataclass(frozen=True)

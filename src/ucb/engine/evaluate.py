@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from ucb.data.streams.examples import Examples
+from ucb.data.streams.tasks import Stream
 from ucb.methods import Asked, Method
 from ucb.metrics.calibration import calibration
 from ucb.seeds import generator_for
-from ucb.stream.examples import Examples
-from ucb.stream.task import Stream
 
 ROWS = 1024
 """How many examples are judged at a time; on a GPU more of them, where they are small."""

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.kernels import batches
+from ucb.data.streams.examples import Examples
+from ucb.data.streams.tasks import Task
 from ucb.engine.graph_memory import GraphMemory, Recorded
 from ucb.engine.steps import LOOK_EVERY, EagerSteps, Steps
 from ucb.methods import Method
-from ucb.stream.examples import Examples
-from ucb.stream.task import Task
 
 WARM_UP = 2
 """Steps that run as they are written before one is captured: what is made only once is there then."""

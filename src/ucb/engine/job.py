@@ -11,6 +11,9 @@ import torch
 
 import ucb
 from ucb.bayes import checks
+from ucb.data.streams import Scenario, Stream, benchmark
+from ucb.data.streams.benchmarks import find
+from ucb.data.streams.folders import folders
 from ucb.devices import device_named
 from ucb.engine.events import Observer
 from ucb.engine.plateau import Schedule
@@ -20,9 +23,6 @@ from ucb.engine.training import Training
 from ucb.methods import Method, find_method
 from ucb.nets import build_net, net_options
 from ucb.seeds import derived_seed, generator_for
-from ucb.stream import Scenario, Stream, benchmark
-from ucb.stream.benchmarks import find
-from ucb.stream.folders import folders
 
 FOLDERS = "folders"
 LATER = ("apart", "task_told")
@@ -84,7 +84,7 @@ class Job:
             net = build_net(self.net_name, first.shape[1:], stream.head_sizes, options).to(device)
         method = kind(net, settings, generator_for("noise", self.seed, device=device))
         torch.manual_seed(derived_seed("other", self.seed))
-        return Run(
+        run = Run(
             stream,
             method,
             training,
@@ -94,6 +94,9 @@ class Job:
             observer=observer,
             identity=self.identity(),
         )
+        for remark in stream.remarks:
+            run.observer.noted(remark)
+        return run
 
     def stream(self) -> Stream:
         """Return the tasks to learn."""

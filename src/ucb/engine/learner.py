@@ -8,6 +8,7 @@ from typing import Any
 from torch import Tensor
 
 from ucb.bayes.predict import Prediction, from_logits
+from ucb.data.streams.tasks import Stream, Task
 from ucb.devices import device_named
 from ucb.engine import checkpoint
 from ucb.engine.evaluate import Judgement
@@ -20,7 +21,6 @@ from ucb.methods import Asked
 from ucb.nets import HeadedNet
 from ucb.seeds import generator_for
 from ucb.storage import ceilings, read_bytes, write_atomically
-from ucb.stream.task import Stream, Task
 
 
 class Learner:

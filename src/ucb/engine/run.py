@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ucb.bayes.kl import learning
+from ucb.data.streams.tasks import Stream, Task
 from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.errors import DivergedError, InterruptedRunError
@@ -36,7 +37,6 @@ from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix, pack_right_answers
 from ucb.seeds import generator_for
 from ucb.storage import Copy, brought_to
-from ucb.stream.task import Stream, Task
 
 LEAST_SECONDS = 20.0
 """Between two checkpoints inside a task on a GPU."""

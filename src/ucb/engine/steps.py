@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
+from ucb.data.streams.tasks import Task
 from ucb.methods import Method
-from ucb.stream.task import Task
 
 
 class Steps(ABC):

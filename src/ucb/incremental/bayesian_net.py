@@ -22,6 +22,9 @@ from torch import Tensor, nn
 from ucb.bayes import forward, gaussians
 from ucb.bayes.checks import nearest
 from ucb.bayes.predict import from_logits
+from ucb.data.streams.examples import Examples as StreamExamples
+from ucb.data.streams.examples import TensorExamples
+from ucb.data.streams.tasks import Stream, Task
 from ucb.engine.evaluate import Judgement
 from ucb.engine.plateau import Schedule
 from ucb.engine.progress import Progress
@@ -45,9 +48,6 @@ from ucb.nets import HeadedNet, alexnet, mlp, resnet18
 from ucb.optim import UCBNG
 from ucb.progress import Observer
 from ucb.seeds import derived_seed, generator_for
-from ucb.stream.examples import Examples as StreamExamples
-from ucb.stream.examples import TensorExamples
-from ucb.stream.task import Stream, Task
 
 if TYPE_CHECKING:
     from ucb.incremental.model import Model

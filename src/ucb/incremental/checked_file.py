@@ -20,8 +20,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
+from ucb.data.readers.reader import shown
 from ucb.storage import RefusedFileError, ceilings, opened, refuse_without_room
-from ucb.waves.sources.words import shown
 
 FORMAT, VERSION = "ucb-model", 2
 LONGEST_NAME = 1000

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.conjugate import ConjugateHead
+from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
 from ucb.incremental.learning import (
@@ -33,7 +34,6 @@ from ucb.incremental.learning import (
 from ucb.incremental.model import Effect, Wave
 from ucb.incremental.trunks import SAMPLED, ImageTrunk, RowTrunk, build_trunk
 from ucb.seeds import generator_for
-from ucb.waves.sources import Examples, Skipped
 
 if TYPE_CHECKING:
     from ucb.incremental.model import Model
@@ -427,7 +427,7 @@ def _begin(
     return learner
 
 
-def _sample(examples: Examples, train: Tensor, seed: int) -> Tensor:
+def _sample(examples: ExampleReader, train: Tensor, seed: int) -> Tensor:
     """Return some examples of the first wave, from which the trunk is made."""
     chosen = train[torch.randperm(len(train), generator=generator_for("looked at", seed))[:SAMPLED]]
     parts = [x for _, x in examples.batches(chosen.sort().values, ROWS)]
@@ -436,7 +436,7 @@ def _sample(examples: Examples, train: Tensor, seed: int) -> Tensor:
     return torch.cat(parts)
 
 
-def _why(examples: Examples) -> str:
+def _why(examples: ExampleReader) -> str:
     return f": {examples.skipped[0].name}: {examples.skipped[0].why}" if examples.skipped else ""
 
 

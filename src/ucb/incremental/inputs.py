@@ -12,8 +12,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader, Shape, Skipped, labelled, unlabelled
 from ucb.incremental.checked_file import LONGEST_NAME, check_text
-from ucb.waves.sources import Examples, Shape, Skipped, labelled, unlabelled
 
 if TYPE_CHECKING:
     from ucb.incremental.model import Model
@@ -26,9 +26,9 @@ WANTED = "uint8 images [n, 1 or 3, height, width] or rows of numbers [n, columns
 
 Array = Tensor | npt.NDArray[Any]
 Labels = Sequence[str] | Array
-Data = str | Path | Examples | tuple[Array, Labels]
+Data = str | Path | ExampleReader | tuple[Array, Labels]
 """A folder or a file, examples, or a pair of inputs and labels."""
-Inputs = str | Path | Sequence[str | Path] | Array | Examples
+Inputs = str | Path | Sequence[str | Path] | Array | ExampleReader
 """Paths, inputs in memory, or examples that are read when they are asked for."""
 
 
@@ -64,11 +64,11 @@ class ArrayExamples:
 
 def read_labelled(
     data: Data, like: Shape | None = None, label: str | None = None, columns: list[str] | None = None
-) -> Examples:
+) -> ExampleReader:
     """Return labelled examples, of the shape ``like`` where one is settled."""
     if isinstance(data, str | Path):
         examples = labelled(Path(data), like, label=label, columns=columns)
-    elif isinstance(data, Examples):
+    elif isinstance(data, ExampleReader):
         examples = data
     elif isinstance(data, tuple) and len(data) == 2:
         examples = ArrayExamples(*data)
@@ -88,11 +88,11 @@ def read_labelled(
     return examples
 
 
-def read_unlabelled(model: Model, data: Inputs) -> Examples:
+def read_unlabelled(model: Model, data: Inputs) -> ExampleReader:
     """Return inputs in the model's shape."""
     model.known  # noqa: B018 (a model without a wave is refused before anything is read)
     assert model.shape is not None
-    if isinstance(data, Examples):
+    if isinstance(data, ExampleReader):
         examples = data
     elif isinstance(data, str | Path | Sequence):
         paths = [data] if isinstance(data, str | Path) else data
@@ -107,7 +107,7 @@ def read_unlabelled(model: Model, data: Inputs) -> Examples:
 
 
 def split_portions(
-    examples: Examples, rows: Tensor, done: int = 0
+    examples: ExampleReader, rows: Tensor, done: int = 0
 ) -> Iterator[tuple[int, Iterator[tuple[Tensor, Tensor]]]]:
     """Yield portions of the examples ``rows``, each as batches, with how many are done once it has been read."""
     for some in rows[done:].split(PORTION):

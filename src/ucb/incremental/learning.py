@@ -21,6 +21,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader, Skipped, fingerprint
+from ucb.data.readers.reader import counted, shown
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.inputs import Data, read_labelled
 from ucb.incremental.model import Effect, Model, Report, Wave
@@ -28,8 +30,6 @@ from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progr
 from ucb.progress import Observer
 from ucb.seeds import generator_for
 from ucb.storage import ceilings, read_bytes
-from ucb.waves.sources import Examples, Skipped, fingerprint
-from ucb.waves.sources.words import counted, shown
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel
@@ -56,7 +56,7 @@ class RepeatedWaveError(ValueError):
 class WaveRequest:
     """A wave that a learner is asked to learn."""
 
-    examples: Examples
+    examples: ExampleReader
     classes: Tensor
     """The number of each example's class."""
     held_out: Tensor
@@ -151,7 +151,7 @@ def learn(
         if net is not None and net != model.net:
             raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
 
-        def open_progress(examples: Examples, title: str) -> ProgressFile:
+        def open_progress(examples: ExampleReader, title: str) -> ProgressFile:
             identity = {
                 "data": fingerprint(examples),
                 "model": before,
@@ -193,7 +193,7 @@ def learn_wave(
     device: torch.device,
     epochs: int | None,
     observer: Observer,
-    progress: Callable[[Examples, str], ProgressFile] | None,
+    progress: Callable[[ExampleReader, str], ProgressFile] | None,
     again: bool,
 ) -> Report:
     """Let a model learn a wave; everything that changes is put into it anew, nothing is changed in place."""

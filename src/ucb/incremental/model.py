@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader, Shape, Skipped
 from ucb.devices import device_named
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import check_whole
 from ucb.incremental.inputs import Data, Inputs
 from ucb.progress import Observer
-from ucb.waves.sources import Examples, Shape, Skipped
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel
@@ -132,7 +132,7 @@ class Model:
         device: str = "cpu",
         epochs: int | None = None,
         observer: Observer | None = None,
-        progress: Callable[[Examples, str], ProgressFile] | None = None,
+        progress: Callable[[ExampleReader, str], ProgressFile] | None = None,
         again: bool = False,
     ) -> Report:
         """Learn a wave; if that fails, the model is as before. ``data`` is a folder, a file, or inputs and labels.

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.data.readers import Shape
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import (
     LARGEST,
@@ -37,7 +38,6 @@ from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import METHODS, Model, Wave
 from ucb.incremental.trunks import build_trunk, supports_patches
 from ucb.storage import write_atomically
-from ucb.waves.sources import Shape
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
 from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled
 from ucb.incremental.model import percent
 from ucb.progress import Observer
-from ucb.waves.sources import Examples, Skipped
 
 if TYPE_CHECKING:
     from ucb.incremental.model import Model
@@ -47,7 +47,7 @@ def predict(model: Model, data: Inputs, *, observer: Observer | None = None) -> 
 
 
 def predict_batches(
-    model: Model, examples: Examples, observer: Observer | None = None
+    model: Model, examples: ExampleReader, observer: Observer | None = None
 ) -> Iterator[tuple[Tensor, CalibratedPrediction]]:
     """Yield the positions of batches of examples, and their predictions."""
     rows, done = rows_per_batch(math.prod(examples.shape) + model.known.values_per_row), 0

@@ -8,10 +8,10 @@ from functools import cache
 
 import torch
 
+from ucb.data.streams import benchmark
 from ucb.engine.job import Job, method_named
 from ucb.methods.bayesian import BayesianMethod
 from ucb.nets import build_net
-from ucb.stream import benchmark
 
 MNIST = (1, 28, 28)
 MOST = 1 << 16

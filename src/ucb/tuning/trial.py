@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from ucb.data.streams import Stream
+from ucb.data.streams.benchmarks import find
 from ucb.engine import DivergedError, InterruptedRunError, Job, Observer, Run
 from ucb.engine.orders import stopping_on_interrupt
 from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
-from ucb.stream import Stream
-from ucb.stream.benchmarks import find
 from ucb.tuning.choice import Found, judged
 from ucb.tuning.searched import Search
 from ucb.tuning.space import Point

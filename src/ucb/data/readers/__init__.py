@@ -1,0 +1,6 @@
+"""Reading data of your own: folders of images, tables and arrays become examples of one shape."""
+
+from ucb.data.readers.inputs import labelled, unlabelled
+from ucb.data.readers.reader import ExampleReader, Shape, Skipped, fingerprint
+
+__all__ = ["ExampleReader", "Shape", "Skipped", "fingerprint", "labelled", "unlabelled"]

@@ -1,0 +1,142 @@
+"""Reading a wave to learn from, and input to answer about."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from ucb.data.readers.arrays import describe_shape, read_array_examples
+from ucb.data.readers.folders import ImageFiles, Walk, is_pattern, match_pattern, read_class_folders
+from ucb.data.readers.parquet import read_parquet
+from ucb.data.readers.reader import ExampleReader, Shape, Skipped, shown
+from ucb.data.readers.tables import read_csv
+
+TABLES: dict[str, Callable[..., ExampleReader]] = {
+    ".csv": read_csv,
+    ".tsv": read_csv,
+    ".txt": read_csv,
+    ".parquet": read_parquet,
+    ".pq": read_parquet,
+}
+ARRAYS = ".npz"
+STANDARD_INPUT = "-"
+
+
+def labelled(
+    path: Path | str, like: Shape | None = None, *, label: str | None = None, columns: list[str] | None = None
+) -> ExampleReader:
+    """Read a wave: a folder of class folders with images, a table (.csv, .tsv, .parquet) or an .npz file.
+
+    With ``like``, the shape a model has settled on, images are converted to it and rows must have it; without, it is
+    settled here (see `images.settle_shape`). ``label`` names a table's column of labels, which need not be named if
+    exactly one is called label, class or target; ``columns`` are the columns of numbers that a model knows.
+    """
+    path = Path(path)
+    if label is not None and path.exists() and path.suffix.lower() not in TABLES:
+        raise ValueError(f"{shown(str(path))} is no table: it has no column {label!r}")
+    if path.is_dir():
+        _check_kind(path, like, images=True)
+        return read_class_folders(path, like)
+    _check_file(path)
+    ending = path.suffix.lower()
+    if ending in TABLES:
+        _check_kind(path, like, images=False)
+        return TABLES[ending](path, like, with_labels=True, label=label, columns=columns)
+    if ending == ARRAYS:
+        return read_array_examples(path, like, with_labels=True)
+    raise ValueError(f"{shown(str(path))} is neither a folder of class folders nor a file .csv, .tsv, .npz or .parquet")
+
+
+def unlabelled(
+    inputs: Sequence[str | Path],
+    like: Shape,
+    *,
+    columns: list[str] | None = None,
+    stdin: Iterable[str] | None = None,
+) -> ExampleReader:
+    """Read input to answer about, in the shape ``like``; labels it may have are not looked at.
+
+    Images come from files, folders (all images below), patterns with ``*``, ``?``, ``[...]`` or ``**``, and "-", which
+    stands for ``stdin`` (standard input, unless given) with one path a line; a path that is not there is an error, but
+    for one of standard input, which is left out and listed. Each image is read once, however often it is named.
+    Instead of all that one table or .npz file may be given.
+    """
+    given = [os.fspath(text) for text in inputs]
+    for text in given:
+        ending = Path(text).suffix.lower()
+        if (ending in TABLES or ending == ARRAYS) and not Path(text).is_dir() and not is_pattern(text):
+            return _one_table(given, Path(text), like, columns)
+    if len(like) == 1 and given:
+        raise ValueError(
+            f"the model learnt {describe_shape(like)}: give one file .csv, .tsv, .npz or .parquet, not {given[0]!r}"
+        )
+    return _images(given, like, stdin)
+
+
+def _one_table(given: list[str], path: Path, like: Shape, columns: list[str] | None) -> ExampleReader:
+    if len(given) > 1:
+        raise ValueError(f"{shown(str(path))} must be the only input: a table cannot be mixed with others")
+    _check_file(path)
+    if path.suffix.lower() == ARRAYS:
+        return read_array_examples(path, like, with_labels=False)
+    _check_kind(path, like, images=False)
+    return TABLES[path.suffix.lower()](path, like, with_labels=False, columns=columns)
+
+
+def _images(given: list[str], like: Shape, stdin: Iterable[str] | None) -> ImageFiles:
+    """Gather all images that are named in any way."""
+    walk = Walk()
+    missing = []
+    for text in given:
+        if text == STANDARD_INPUT:
+            _take_lines(walk, stdin)
+        elif text and not _take(walk, text):
+            missing.append(text)
+    if missing:
+        more = f" (and {len(missing) - 1} more of the inputs cannot be found)" if len(missing) > 1 else ""
+        what = "nothing fits the pattern" if is_pattern(missing[0]) else "there is no file or folder"
+        raise FileNotFoundError(f"{what} {shown(missing[0])}{more}")
+    paths = list(dict.fromkeys(os.path.normpath(path) for path in walk.images))
+    if not paths and not walk.skipped:
+        left_out = f"; {walk.remarks()[0]}" if walk.others else ""
+        raise ValueError(f"the input holds no images{left_out}")
+    return ImageFiles(paths, [shown(path) for path in paths], None, like, walk.remarks(), walk.skipped)
+
+
+def _take_lines(walk: Walk, stdin: Iterable[str] | None) -> None:
+    """Gather what each line of standard input stands for; what is not there is left out like what cannot be read."""
+    lines = getattr(sys.stdin, "buffer", sys.stdin) if stdin is None else stdin  # a file's name may be any bytes
+    for name in filter(None, (os.fsdecode(line).rstrip("\r\n") for line in lines)):
+        if not _take(walk, name):
+            why = "nothing fits the pattern" if is_pattern(name) else "there is no such file"
+            walk.skipped.append(Skipped(shown(name), why))
+
+
+def _take(walk: Walk, name: str) -> bool:
+    """Gather what one name stands for; a file that is named itself is tried whatever its ending is."""
+    if os.path.isfile(name):
+        walk.images.append(name)
+    elif os.path.isdir(name):
+        walk.below(name)
+    elif os.path.lexists(name):
+        walk.take(name)
+    elif is_pattern(name) and (found := match_pattern(name)):
+        for path in found:
+            if walk.take(path):
+                walk.below(path)
+    else:
+        return False
+    return True
+
+
+def _check_file(path: Path) -> None:
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file or folder {shown(str(path))}")
+
+
+def _check_kind(path: Path, like: Shape | None, *, images: bool) -> None:
+    if like is not None and (len(like) == 3) != images:
+        what = "a folder of images" if images else "a table"
+        raise ValueError(f"{shown(str(path))} is {what}, and the model learnt {describe_shape(like)}")

@@ -1,1 +1,0 @@
-"""Readers of examples; see `ucb.waves.sources`."""
