@@ -5,8 +5,11 @@ import pytest
 import torch
 from tools.pack_mnist import pack, read_raw
 
+from ucb.data.catalogue import find
 from ucb.data.streams import load_mnist
-from ucb.data.streams.sources import IDX_FILES, packed_path, unpack
+from ucb.data.streams.sources import IDX_SIZES, packed_path, unpack
+
+IDX_FILES = [file.instead[0] for file in find("mnist").files]
 
 
 def idx_files():
@@ -72,7 +75,7 @@ def test_a_missing_file_is_named(tmp_path):
 def test_packing_refuses_other_files(tmp_path):
     for file, content in zip(IDX_FILES, idx_files(), strict=True):
         (tmp_path / file.name).write_bytes(content)
-    assert hashlib.md5(read_raw(tmp_path)[: IDX_FILES[0].size]).hexdigest() == IDX_FILES[0].md5
+    assert f"md5:{hashlib.md5(read_raw(tmp_path)[: IDX_SIZES[0]]).hexdigest()}" == IDX_FILES[0].digest
     with (tmp_path / IDX_FILES[3].name).open("r+b") as labels:
         labels.seek(100)
         labels.write(b"\x0b")

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from ucb.data.streams import Preparation, Scenario, Stream, Task, TensorExamples
+from ucb.data.streams import Preparation, Scenario, Stream, Task, TensorExamples, benchmark
 
 DATA = TensorExamples(torch.zeros(4, 2), torch.tensor([0, 1, 0, 1]))
 
@@ -39,6 +39,34 @@ def test_rules():
         stream(2, 3, scenario=Scenario("one", shared_outputs=True))
     with pytest.raises(ValueError, match="at least one task"):
         stream()
+
+
+@pytest.mark.parametrize("name", ["task-incremental", "domain-incremental", "class-incremental", "task-free"])
+def test_scenarios_have_the_names_of_the_field(name):
+    assert Scenario.named(name).name == name
+    assert Scenario.named(name).task_known == (name == "task-incremental")
+    assert Scenario.named(name).boundaries == (name != "task-free")
+    with pytest.raises(ValueError, match=f"there is no scenario '{name[:-1]}': did you mean {name}"):
+        Scenario.named(name[:-1])
+
+
+@pytest.mark.parametrize(
+    ("benchmark_name", "options", "name"),
+    [
+        ("mnist-5split", {}, "task-incremental"),
+        ("mnist-5split", {"single_head": True}, "class-incremental"),
+        ("mnist-5split", {"single_head": True, "task_told": True}, "task-incremental"),
+        ("mnist-permuted", {"single_head": True}, "domain-incremental"),
+        ("mnist-permuted", {"single_head": True, "task_told": True}, "task-incremental"),
+        ("mnist-permuted", {"single_head": True, "shared_outputs": False}, "class-incremental"),
+        ("mnist-permuted", {"single_head": True, "blur": 0.5}, "task-free"),
+    ],
+)
+def test_a_benchmark_is_the_scenario_that_the_documents_say(benchmark_name, options, name):
+    """As the table in docs/data.md has it."""
+    scenario = benchmark(benchmark_name, tasks=2, **options).scenario
+    assert scenario.name == name
+    assert (scenario == Scenario.named(name)) != options.get("task_told", False)
 
 
 def test_preparation_normalises_bytes_and_then_permutes():

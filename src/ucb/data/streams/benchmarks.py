@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ucb.bayes.checks import nearest
-from ucb.data.catalogue import DIGITS
 from ucb.data.streams.builders import permuted, sequence, shuffle_groups, split_by_classes
 from ucb.data.streams.examples import Preparation
 from ucb.data.streams.sources import Source, image_source, load_mnist
@@ -83,7 +82,7 @@ def find(name: str) -> Benchmark:
 @cache
 def _mnist() -> Source:
     """Return the digits as one source, so that all streams of a process share one copy on a device."""
-    return Source("MNIST", *load_mnist(), prepare=Preparation(mean=(0.1307,), std=(0.3081,)), classes=DIGITS)
+    return Source("MNIST", *load_mnist(), prepare=Preparation(mean=(0.1307,), std=(0.3081,)))
 
 
 def _mnist_split(name: str, each: int) -> Benchmark:

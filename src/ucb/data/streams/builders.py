@@ -45,7 +45,7 @@ def split_by_classes(
             raise ValueError(f"group {index + 1} has no labels")
         title = "/".join(data.classes[data.labels.index(label)] for label in group)
         tasks.append(_task(title, data, tuple(group), _random(seed, "validation", index), validation))
-    return _stream(name, tasks, scenario)
+    return Stream(name, tuple(tasks), scenario or Scenario())
 
 
 def shuffle_groups(
@@ -63,7 +63,7 @@ def shuffle_groups(
         for i, (data, labels) in enumerate(groups)
     ]
     order = torch.randperm(len(made), generator=_random(seed, "order of tasks", 0)).tolist()
-    return _stream(name, [made[index] for index in order[:tasks]], scenario)
+    return Stream(name, tuple(made[index] for index in order[:tasks]), scenario or Scenario())
 
 
 def permuted(
@@ -87,7 +87,7 @@ def permuted(
         replace(base, name=f"permutation {index}", prepare=replace(data.prepare, permutation=order))
         for index, order in enumerate(orders, start=1)
     ]
-    return _stream(name, made, scenario)
+    return Stream(name, tuple(made), scenario or Scenario())
 
 
 def sequence(
@@ -103,7 +103,7 @@ def sequence(
         _task(data.name, data, data.labels, _random(seed, "validation", index), validation)
         for index, data in enumerate(datasets)
     ]
-    return _stream(name, made, scenario)
+    return Stream(name, tuple(made), scenario or Scenario())
 
 
 def from_arrays(
@@ -157,7 +157,7 @@ def from_datasets(
                 Preparation() if prepare is None else prepare,
             )
         )
-    return _stream(name, made, scenario)
+    return Stream(name, tuple(made), scenario or Scenario())
 
 
 def _random(seed: int, purpose: str, index: int) -> torch.Generator:
@@ -192,10 +192,6 @@ def _task(title: str, data: Source, labels: tuple[int, ...], random: torch.Gener
         TensorExamples(data.x_test, y_test[test], test, len(labels)),
         data.prepare,
     )
-
-
-def _stream(name: str, tasks: Sequence[Task], scenario: Scenario | None) -> Stream:
-    return Stream(name, tuple(tasks), Scenario() if scenario is None else scenario)
 
 
 def _named(tasks: Mapping[str, T] | Sequence[T]) -> list[tuple[str, T]]:

@@ -95,25 +95,21 @@ class TensorExamples(Examples):
         """Yield (x, y), gathered on ``device`` from what is already there."""
         check_indices("order", order, len(self))
         count("batch_size", batch_size)
-        return self._gather(order.to(device), batch_size, device)
-
-    def _gather(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
-        x, y = self.x.on(device), self.y.on(device)
-        rows = order if self.rows is None else self.rows.on(device)[order]
-        for some_rows, some in zip(rows.split(batch_size), order.split(batch_size), strict=True):
-            if len(some):  # an empty tensor splits into one empty piece
-                yield x.index_select(0, some_rows), y.index_select(0, some)
+        return self._serve(order.to(device), batch_size, device)
 
     def in_order(self, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield (x, y) for all examples: no order has to be checked, and none goes to the device."""
         count("batch_size", batch_size)
-        return self._gather_in_order(batch_size, device)
+        return self._serve(None, batch_size, device)
 
-    def _gather_in_order(self, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
+    def _serve(self, order: Tensor | None, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         x, y = self.x.on(device), self.y.on(device)
         rows = torch.arange(len(self), device=device) if self.rows is None else self.rows.on(device)
-        for some_rows, labels in zip(rows.split(batch_size), y.split(batch_size), strict=True):
-            yield x.index_select(0, some_rows), labels.clone()
+        if order is not None:
+            rows, y = rows[order], y[order]
+        for some, labels in zip(rows.split(batch_size), y.split(batch_size), strict=True):
+            if len(some):  # an empty tensor splits into one empty piece
+                yield x.index_select(0, some), labels.clone()
 
     @cached_property
     def numbers_each(self) -> int:

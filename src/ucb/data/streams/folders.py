@@ -42,14 +42,13 @@ class FolderImages(Dataset[tuple[Tensor, int]]):
         self.positions = [position for positions, _ in read for position in positions.tolist()]
         self.pixels = torch.cat([x for _, x in read if x is not None]) if keep and read else None
         assert images.labels is not None
-        self.labels = [self.classes.index(images.labels[position]) for position in self.positions]
+        number = {name: label for label, name in enumerate(classes)}
+        self.labels = [number[images.labels[position]] for position in self.positions]
 
     def __len__(self) -> int:
         return len(self.positions)
 
     def __getitem__(self, index: int) -> tuple[Tensor, int]:
-        if self.pixels is not None:
-            return self.pixels[index], self.labels[index]
         with quiet():
             image = self.images.read(self.positions[index])
         if isinstance(image, str):
@@ -152,9 +151,11 @@ def _split(
     if len(parts) == 2:
         return parts[0], parts[1]
     (whole,) = parts
+    rows_of: list[list[int]] = [[] for _ in classes]
+    for row, label in enumerate(whole.labels):
+        rows_of[label].append(row)
     train, test = list[int](), list[int]()
-    for number, name in enumerate(classes):
-        rows = [row for row, label in enumerate(whole.labels) if label == number]
+    for name, rows in zip(classes, rows_of, strict=True):
         random = generator_for("test", seed, [Path(whole.images.paths[whole.positions[row]]).name for row in rows])
         kept, held_out = hold_out(len(rows), 0.15, random, f"{title}/{name}")
         train += [rows[place] for place in kept.tolist()]

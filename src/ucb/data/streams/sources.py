@@ -18,13 +18,13 @@ from torch.nn.functional import pad
 
 from ucb.bayes.checks import finite
 from ucb.data.cache import load
-from ucb.data.catalogue import DIGITS, IDX_NAMES, MNIST_MD5
 from ucb.data.readers.arrays import Arrays
 from ucb.data.streams.examples import Preparation, Resident
 
 Array = Tensor | npt.NDArray[Any]
 
 SIDE = 32
+DIGITS = tuple("0123456789")
 CIFAR = Preparation(mean=(125.3 / 255, 123.0 / 255, 113.9 / 255), std=(63.0 / 255, 62.1 / 255, 66.7 / 255))
 PREPARATIONS = {
     "cifar10": CIFAR,
@@ -103,20 +103,9 @@ def _tensor(name: str, given: Array) -> Tensor:
     return torch.from_numpy(given if given.flags.writeable else given.copy())
 
 
-class IdxFile(NamedTuple):
-    """One of the four files in which MNIST was published: a short header, then one byte a pixel or label."""
-
-    name: str
-    header: int
-    size: int
-    md5: str
-
-
-HEADERS = (16, 8, 16, 8)
-SIZES = (47_040_016, 60_008, 7_840_016, 10_008)
-IDX_FILES = tuple(IdxFile(*facts) for facts in zip(IDX_NAMES, HEADERS, SIZES, MNIST_MD5.split(), strict=True))
-"""Images and labels to train with, then those to test with."""
-
+IDX_SIZES = [47_040_016, 60_008, 7_840_016, 10_008]
+IMAGE_HEADER, LABEL_HEADER = 16, 8
+"""Bytes of the four files in which MNIST was published: a short header, then one byte a pixel or label."""
 # What `python tools/pack_mnist.py` printed when it wrote the file.
 PACKED_SHA256 = "3f7cce83a0d959f2cecc82ed8d90ad436ce8c787693c74e34d12291b12ce2148"
 
@@ -141,9 +130,9 @@ def unpack(path: Path) -> MNIST:
     if hashlib.sha256(packed).hexdigest() != PACKED_SHA256:
         raise ValueError(f"{path} is damaged (its SHA-256 is not the expected one): install ucb again")
     everything = torch.frombuffer(bytearray(lzma.decompress(packed)), dtype=torch.uint8)
-    parts = everything.split([file.size for file in IDX_FILES])
-    x_train, y_train, x_test, y_test = (part[file.header :] for part, file in zip(parts, IDX_FILES, strict=True))
-    return MNIST(x_train.view(-1, 1, 28, 28), y_train.long(), x_test.view(-1, 1, 28, 28), y_test.long())
+    x_train, y_train, x_test, y_test = everything.split(IDX_SIZES)
+    x_train, x_test = (x[IMAGE_HEADER:].view(-1, 1, 28, 28) for x in (x_train, x_test))
+    return MNIST(x_train, y_train[LABEL_HEADER:].long(), x_test, y_test[LABEL_HEADER:].long())
 
 
 @cache
@@ -155,18 +144,14 @@ def load_mnist() -> MNIST:
 @cache
 def image_source(name: str) -> Source:
     """Return a data set as 3 x 32 x 32 images, so that all streams of a process share one copy."""
-    arrays = _arrays(name)
-    x_train, x_test = as_images(arrays.x_train), as_images(arrays.x_test)
-    prepare = PREPARATIONS.get(name) or measure_pixels(x_train)
-    return Source(name, x_train, arrays.y_train, x_test, arrays.y_test, prepare, arrays.class_names)
-
-
-def _arrays(name: str) -> Arrays:
     if name == "mnist":
-        digits = load_mnist()
-        x_train, y_train, x_test, y_test = (part.numpy() for part in digits)
-        return Arrays(x_train, y_train, x_test, y_test, DIGITS)
-    return load(name)
+        x_train, y_train, x_test, y_test = (part.numpy() for part in load_mnist())
+        arrays = Arrays(x_train, y_train, x_test, y_test, DIGITS)
+    else:
+        arrays = load(name)
+    train, test = as_images(arrays.x_train), as_images(arrays.x_test)
+    prepare = PREPARATIONS.get(name) or measure_pixels(train)
+    return Source(name, train, arrays.y_train, test, arrays.y_test, prepare, arrays.class_names)
 
 
 def as_images(x: npt.NDArray[np.uint8]) -> Tensor:

@@ -8,6 +8,7 @@ from typing import Literal
 
 import torch
 
+from ucb.bayes.checks import nearest
 from ucb.data.streams.examples import Examples, MixedExamples, Part, Preparation
 from ucb.seeds import generator_for
 
@@ -31,7 +32,7 @@ class Scenario:
     ``many`` heads: one for each task, and the task is known. ``one`` head: with outputs shared by all tasks, or one
     output for each class of each task. When ``task_known`` is False the learner is never given the task at test time.
     Without ``boundaries`` it is never told either when a task ends and the next begins: each passes by once, in its own
-    order.
+    order. `Scenario.named` makes the scenarios that the field has names for.
     """
 
     heads: Literal["many", "one"] = "many"
@@ -44,6 +45,32 @@ class Scenario:
             raise ValueError("without boundaries the task is hidden, and all tasks share their outputs")
         if self.heads == "many" and (not self.task_known or self.shared_outputs):
             raise ValueError("with several heads the task is known, and each has outputs of its own")
+
+    @classmethod
+    def named(cls, name: str) -> Scenario:
+        """Return the task-incremental, domain-incremental, class-incremental or task-free scenario.
+
+        >>> Scenario.named("class-incremental")
+        Scenario(heads='one', task_known=False, shared_outputs=False, boundaries=True)
+        """
+        known = {
+            "task-incremental": cls(),
+            "domain-incremental": cls("one", task_known=False, shared_outputs=True),
+            "class-incremental": cls("one", task_known=False),
+            "task-free": cls("one", task_known=False, shared_outputs=True, boundaries=False),
+        }
+        if name not in known:
+            raise ValueError(f"there is no scenario {name!r}: {nearest(name, known)}")
+        return known[name]
+
+    @property
+    def name(self) -> str:
+        """What the field calls it: by what the learner is told, and by what it must tell apart."""
+        if not self.boundaries:
+            return "task-free"
+        if self.task_known:
+            return "task-incremental"
+        return "domain-incremental" if self.shared_outputs else "class-incremental"
 
 
 @dataclass(frozen=True)
