@@ -6,7 +6,7 @@ from contextlib import redirect_stdout
 
 import pytest
 
-from tests.report.results import result, written
+from tests.experiments.report.results import result, written
 from tests.waves.asking import ask
 from ucb.cli.predict import print_answers
 
