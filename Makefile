@@ -61,9 +61,9 @@ wheel: $(VENV)/.installed ## build the wheel and import it from a clean environm
 	rm -rf .venv-wheel
 
 bench: $(VENV)/.bench-installed ## one training step beside other libraries, as in docs/performance.md
-	$(BIN)/ucb bench --out results/bench/step-cpu.json
-	UCB_KERNELS=off $(BIN)/ucb bench --out results/bench/step-cpu-without-compiler.json
-	$(BIN)/python benchmarks/write_docs.py
+	$(BIN)/python benchmarks/peers.py --out results/bench/step-cpu.json
+	UCB_KERNELS=off $(BIN)/python benchmarks/peers.py --out results/bench/step-cpu-without-compiler.json
+	$(BIN)/python -m tools.docs
 
 lock: ## write requirements/*.txt from pyproject.toml; LOCK=--upgrade takes the newest of everything
 	$(PYTHON) -m venv .venv-lock

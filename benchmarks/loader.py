@@ -20,13 +20,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ucb.bench.machine import machine
 from ucb.data.streams import Stream, Task
 from ucb.data.streams.examples import TensorExamples
 from ucb.data.streams.sources import CIFAR, Source, image_source
 from ucb.engine import Learner, Run, Training
 from ucb.engine.precision import multiplying_in
 from ucb.engine.report import device_name, versions
+from ucb.experiments.bench.timing import describe_machine
 from ucb.nets import alexnet
 from ucb.seeds import derived_seed, generator_for
 
@@ -147,7 +147,7 @@ def main(words: Sequence[str] | None = None) -> None:
         "net": "alexnet",
         "method": args.method,
         "device": device_name(torch.device(args.device)),
-        "machine": machine(),
+        "machine": describe_machine(),
         "versions": versions(torch.device(args.device)),
         "seconds": seconds,
         "ratio": {name: median / medians["bare"] for name, median in medians.items() if name != "bare"},

@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.experiments.bench.small import MLP
+
 
 @pytest.fixture
 def benchmark(monkeypatch):
@@ -53,18 +55,21 @@ def test_more_examples_than_there_are_is_said(benchmark):
         loader.one_task(loader.cifar10_or_noise(random=True, examples=20), 21)
 
 
-def test_the_documents_show_a_gpus_figures_once_there_are_some(benchmark, tmp_path, monkeypatch):
-    write_docs = benchmark("write_docs")
-    text = "before\n<!-- figures: step-gpu -->\nnot yet\n<!-- end -->\nafter"
-    monkeypatch.setattr(write_docs, "result_file", lambda name: tmp_path / f"{name}.json")
-    assert write_docs.written(text) == text
-    row = {"ms": [0.5], "median": 0.5, "of": {"1 net": None}}
-    bar = {"row": "weights", "of": None, "limit": 0.3, "said": "0.30 ms", "value": 0.5, "holds": False}
-    group = {"title": "A net", "rows": {"weights": row}, "bars": [bar]}
-    found = {"nets": {"mlp": group}, "kernels": "K", "machine": "M"}
-    (tmp_path / "step-gpu.json").write_text(json.dumps(found))
-    made = write_docs.written(text)
-    assert "A net:\n\n| step | ms | of 1 net | bar |\n| --- | --- | --- | --- |\n" in made
-    assert "| weights | 0.500 | - | 0.30 ms: MISSED |\n" in made
-    assert "not yet" not in made
-    assert made.endswith("Kernels: K. Machine: M.\n<!-- end -->\nafter")
+def test_other_libraries_are_timed_in_turns_with_ours(benchmark, tmp_path, monkeypatch, capsys):
+    peers = benchmark("peers")
+    monkeypatch.setattr(peers, "NETS", {"mlp": MLP})
+    monkeypatch.delenv("UCB_KERNELS", raising=False)
+    peers.main(["--repeats", "1", "--out", str(tmp_path / "made" / "step.json")])
+    found = json.loads((tmp_path / "made" / "step.json").read_text())
+    labels = {peer.label for peer in peers.PEERS}
+    ours = set(peers.cpu_result(1, MLP)["ms"])
+    assert set(found["ms"]) == ours | labels - set(found["left_out"])
+    assert set(found["left_out"]) <= labels
+    assert [bar["row"] for bar in found["bars"]] == ["peak memory of weights"]
+    assert found["command"] == "python benchmarks/peers.py --device cpu --repeats 1 --nets mlp"
+    assert found["machine"] in capsys.readouterr().out
+
+
+def test_a_library_that_is_not_here_has_a_name_all_the_same(benchmark):
+    peer = benchmark("peers").Peer("no-such-library", "mixture", lambda *_: None)
+    assert peer.label == "no-such-library, mixture prior"

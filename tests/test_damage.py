@@ -29,14 +29,13 @@ from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
 from ucb.engine.orders import job_in
 from ucb.engine.recipes import own_recipe
+from ucb.experiments.report import results_at
+from ucb.experiments.reproduce.planning import damage_of, result_in
+from ucb.experiments.tuning.records import saved_trials
+from ucb.experiments.tuning.search import Search
 from ucb.incremental import Model, learn, trunks
 from ucb.incremental.progress_file import ProgressFile
 from ucb.progress import Observer
-from ucb.report import results_at
-from ucb.reproduce.result_files import damage as damage_of
-from ucb.reproduce.result_files import result_in
-from ucb.tuning.kept import trials_in
-from ucb.tuning.searched import Search
 
 EACH = 150
 ROOM, SECONDS = 4 << 30, 30
@@ -252,7 +251,7 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
         b'{"name": "mnist-5split", "benchmark": "mnist-5split", "method": "ucb", "trials": [{"settings": {"lr": 1}, '
     )
     trials += b'"score": 0.1, "error": 0.1, "risen": 0.0, "acc": 99.0, "bwt": 0.0, "seconds": 1.0}]}'
-    yield "trials", all_of(path, trials, lambda: trials_in(path, Search("mnist-5split", "ucb")))
+    yield "trials", all_of(path, trials, lambda: saved_trials(path, Search("mnist-5split", "ucb")))
     (tmp_path / "hashes").mkdir()
     record = RecordedHashes(tmp_path / "hashes")
     record.put("a", "md5:1")

@@ -12,7 +12,7 @@ import safetensors.torch
 
 from tests.cli.asking import refused
 from tests.engine.runs import small_run
-from tests.report.results import result, written
+from tests.experiments.report.results import result, written
 from ucb.cli import app as commands
 from ucb.cli.failing import sentence
 from ucb.storage import flatten

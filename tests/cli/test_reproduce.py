@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from tests.cli.asking import launched, refused, ucb
-from tests.reproduce.made_up import keep, row, tiny
+from tests.experiments.reproduce.made_up import keep, row, tiny
 from ucb.cli import reproduce
 from ucb.engine import InterruptedRunError, Observer
 from ucb.engine.recipes import Recipe
-from ucb.reproduce import definitions, jobs
-from ucb.reproduce.running import side_by_side
+from ucb.experiments.reproduce import definitions
+from ucb.experiments.reproduce.running import side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -201,7 +201,7 @@ def test_a_row_that_cannot_be_run_is_a_failure_only_if_it_was_asked_for(made_up)
 def test_a_row_without_a_recipe_is_announced(made_up, monkeypatch):
     asked = ("reproduce", "tiny", "--seeds", 0, "--methods", "ord-ft-wild", "--dry-run")
     assert "recipe" not in ucb(*asked).stdout
-    monkeypatch.setattr(jobs, "recipe_for", lambda *_: Recipe())
+    monkeypatch.setattr(definitions, "recipe_for", lambda *_: Recipe())
     shown = re.sub(r"\s+", " ", ucb(*asked).stdout)
     assert "missing: seed 0 (hidden [16], epochs 1, eval_samples 1, lr 1000000.0; no recipe: the method's def" in shown
 

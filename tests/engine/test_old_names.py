@@ -16,10 +16,10 @@ from ucb.engine.ordering import with_recipe
 from ucb.engine.orders import job_in
 from ucb.engine.recipes import own_recipe
 from ucb.engine.settings import typed
+from ucb.experiments.report.comparison import groups_of
+from ucb.experiments.report.results import results_at
+from ucb.experiments.reproduce.definitions import differences
 from ucb.old_names import OLD_NAMES, under_present_names
-from ucb.report.groups import groups_of
-from ucb.report.reading import results_at
-from ucb.reproduce.jobs import differences
 
 
 @pytest.fixture

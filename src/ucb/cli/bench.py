@@ -15,14 +15,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ucb.bayes.checks import count, nearest
-from ucb.bench import cpu_result, gpu_result, groups_of
-from ucb.bench.bars import verdict
-from ucb.bench.on_gpu import Timing
-from ucb.bench.sizes import MLPSizes, ResNetSizes
-from ucb.bench.table import missing, remarks
 from ucb.cli.failing import answering
 from ucb.cli.show import console, say
 from ucb.devices import device_named
+from ucb.experiments.bench import cpu_result, gpu_result, groups_of
+from ucb.experiments.bench.results import Timing
+from ucb.experiments.bench.steps import MLPSizes, ResNetSizes
+from ucb.experiments.bench.tables import missing, remarks, verdict
 from ucb.storage import write_atomically
 
 NETS: dict[str, MLPSizes | ResNetSizes] = {"mlp": MLPSizes(), "resnet18": ResNetSizes()}

@@ -9,9 +9,9 @@ from typing import Annotated
 
 import typer
 
-from ucb import report
 from ucb.cli.failing import answering
 from ucb.cli.show import say
+from ucb.experiments import report
 
 PAGE = "report.html"
 MOST_NAMED = 5

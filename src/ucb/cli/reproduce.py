@@ -18,23 +18,22 @@ from ucb.cli.terminal import write
 from ucb.cli.watch import Lines, line_of
 from ucb.devices import device_called
 from ucb.engine import Epoch, InterruptedRunError, Observer
-from ucb.reproduce import (
+from ucb.experiments.reproduce import (
     FORMATS,
     DamagedResultError,
-    Outcome,
-    Planned,
-    Row,
-    Table,
     carry_out,
-    compared,
     plan,
     table_named,
     tables,
 )
-from ucb.reproduce.calls import CallRecord
-from ucb.reproduce.compare import CANNOT, NO_RECIPE
-from ucb.reproduce.plan import chosen
-from ucb.reproduce.running import log_of
+from ucb.experiments.reproduce import ReproducedRow as Row
+from ucb.experiments.reproduce import ReproducedTable as Table
+from ucb.experiments.reproduce import RunOutcome as Outcome
+from ucb.experiments.reproduce import TableRun as Planned
+from ucb.experiments.reproduce import compare_table as compared
+from ucb.experiments.reproduce.compare import CANNOT, NO_RECIPE
+from ucb.experiments.reproduce.planning import choose_rows as chosen
+from ucb.experiments.reproduce.running import CallRecord, log_of
 
 
 def _tables(begun: str) -> list[str]:

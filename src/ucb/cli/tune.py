@@ -15,10 +15,8 @@ from ucb.cli.failing import INTERRUPTED, answering, warn
 from ucb.cli.show import say
 from ucb.data.streams.benchmarks import find
 from ucb.engine import InterruptedRunError
-from ucb.tuning import (
-    Found,
+from ucb.experiments.tuning import (
     Point,
-    Record,
     Search,
     by_grid,
     by_optuna,
@@ -26,9 +24,11 @@ from ucb.tuning import (
     points_of,
     refuse_points,
     values_of,
-    widened,
 )
-from ucb.tuning.space import Grid
+from ucb.experiments.tuning import Trial as Found
+from ucb.experiments.tuning import TrialRecord as Record
+from ucb.experiments.tuning import widen_search as widened
+from ucb.experiments.tuning.search import Grid
 
 EPOCHS = 6
 ONE_PASS = "tasks that fade into each other pass by once: leave out --epochs and --recipe-epochs"

@@ -3,8 +3,8 @@ import struct
 
 import pytest
 import torch
-from tools.pack_mnist import pack, read_raw
 
+from tools.pack_mnist import pack, read_raw
 from ucb.data.catalogue import find
 from ucb.data.streams import load_mnist
 from ucb.data.streams.sources import IDX_SIZES, packed_path, unpack

@@ -1,0 +1,1 @@
+"""Experiments with runs: settings searched, the paper's tables reproduced, pages drawn, training steps timed."""

@@ -1,0 +1,172 @@
+"""A table of ours as text, Markdown, CSV, LaTeX or JSON."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import re
+from collections.abc import Callable, Sequence
+
+from ucb.experiments.reproduce.compare import ABOVE, BELOW, RULE, WITHIN, ComparedRow, Measure
+from ucb.experiments.reproduce.definitions import ReproducedTable
+
+HEADS = ("the paper's row", "ours", "seeds", "ACC", "BWT", "paper ACC", "paper BWT", "difference", "")
+
+
+def text(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return plain aligned columns; below them what the verdicts mean, and the notes."""
+    rows, notes = _cells(lines)
+    widths = [max(len(row[place]) for row in [HEADS, *rows]) for place in range(len(HEADS))]
+    aligned = [
+        "  ".join(_aligned(cell, width, place) for place, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        for row in [HEADS, ["-" * width for width in widths], *rows]
+    ]
+    rule = ["", RULE] if any(line.verdict in (WITHIN, ABOVE, BELOW) for line in lines) else []
+    body = [f"{table.id}: {table.about}", "", *(line.rstrip() for line in aligned), *rule, *_below(notes)]
+    return "\n".join(body) + "\n"
+
+
+def markdown(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return a table in Markdown, with notes below."""
+    rows, notes = _cells(lines)
+    rows = [[row[0], f"`{row[1]}`", *row[2:]] for row in rows]
+    body = [_bars(row) for row in [list(HEADS), ["---"] * len(HEADS), *rows]]
+    return "\n".join([*body, *_below(notes)]) + "\n"
+
+
+def latex(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return a tabular, with notes in small print below."""
+    rows, notes = _cells(lines)
+    heads = [*HEADS[:-1], "verdict"]
+    body = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in rows]
+    return (
+        "\n".join(
+            [
+                r"% This table needs \usepackage{booktabs}.",
+                r"\begin{tabular}{llr" + "r" * 5 + "l}",
+                r"\toprule",
+                " & ".join(_for_latex(head) for head in heads) + r" \\",
+                r"\midrule",
+                *body,
+                r"\bottomrule",
+                r"\end{tabular}",
+                *([r"\par\smallskip"] if notes else []),
+                *(_small(f"({number}) {note}") for number, note in enumerate(notes, 1)),
+            ]
+        )
+        + "\n"
+    )
+
+
+def comma_separated(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return every figure in a column of its own, unrounded."""
+    written = io.StringIO()
+    rows = [flat(table, line) for line in lines]
+    writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+def as_json(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return everything as one JSON object."""
+    rows = [{**dataclasses.asdict(line), "difference": line.difference} for line in lines]
+    return json.dumps({"table": table.id, "about": table.about, "rows": rows}, indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[ReproducedTable, Sequence[ComparedRow]], str]] = {
+    "text": text,
+    "md": markdown,
+    "csv": comma_separated,
+    "tex": latex,
+    "json": as_json,
+}
+
+
+def flat(table: ReproducedTable, line: ComparedRow) -> dict[str, object]:
+    """Return a line with a name for every number."""
+    found: dict[str, object] = {"table": table.id, "paper_row": line.paper_row, "row": line.name}
+    found |= {"method": line.method, "seeds": len(line.seeds)}
+    for name in ("acc", "bwt", "paper_acc", "paper_bwt"):
+        measure: Measure | None = getattr(line, name)
+        found[name] = measure and measure.value
+        found[f"{name}_spread"] = measure and measure.spread
+    found |= {"difference": line.difference, "verdict": line.verdict}
+    return found | {"weights": line.weights, "stored_values": line.stored_values, "notes": "; ".join(line.notes)}
+
+
+def _cells(lines: Sequence[ComparedRow]) -> tuple[list[list[str]], list[str]]:
+    """Return the cells of each line as words, and the notes that their numbers refer to."""
+    notes = list(dict.fromkeys(note for line in lines for note in line.notes))
+    rows = []
+    for line in lines:
+        marks = "".join(f" ({notes.index(note) + 1})" for note in line.notes)
+        rows.append(
+            [
+                line.paper_row or "-",
+                line.name,
+                str(len(line.seeds)),
+                _figure(line.acc),
+                _figure(line.bwt, "+z"),
+                _figure(line.paper_acc),
+                _figure(line.paper_bwt, "+z"),
+                "-" if line.difference is None else f"{line.difference:+z.2f}",
+                f"{line.verdict}{marks}".strip(),
+            ]
+        )
+    return rows, notes
+
+
+def _figure(measure: Measure | None, sign: str = "") -> str:
+    if measure is None:
+        return "-"
+    return f"{measure.value:{sign}.{measure.digits}f}" + ("" if measure.spread is None else f" +- {measure.spread:.2f}")
+
+
+def _aligned(cell: str, width: int, place: int) -> str:
+    return cell.rjust(width) if 2 <= place < len(HEADS) - 1 else cell.ljust(width)
+
+
+def _below(notes: Sequence[str]) -> list[str]:
+    return ["", *(f"({number}) {note}" for number, note in enumerate(notes, 1))] if notes else []
+
+
+def _bars(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
+
+
+def _small(note: str) -> str:
+    return rf"{{\footnotesize\noindent {_for_latex(note)}\par}}"
+
+
+IN_MATHS = {
+    r"\|mu\|/sigma": r"$|\mu|/\sigma$",
+    r"1/sigma": r"$1/\sigma$",
+    r"\|mu\|": r"$|\mu|$",
+    r"(?<![\w-])(?:mu|rho|sigma)(?![\w-])": r"$\{}$",
+    r" \+- ": r" $\pm$ ",
+    r"(?<![\w.])[+-](?=\d)": "${}$",
+}
+"""Patterns, and what stands for them; of two that fit, the first is taken. ``{}`` is what was found."""
+ESCAPED = {each: f"\\{each}" for each in "&%$#_{}"} | {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",
+}
+SPECIAL = re.compile("|".join([*(f"({pattern})" for pattern in IN_MATHS), *map(re.escape, ESCAPED)]))
+
+
+def _for_latex(cell: str) -> str:
+    return "--" if cell == "-" else SPECIAL.sub(_written, cell)
+
+
+def _written(found: re.Match[str]) -> str:
+    if found.lastindex is None:
+        return ESCAPED[found[0]]
+    return list(IN_MATHS.values())[found.lastindex - 1].replace("{}", found[0])

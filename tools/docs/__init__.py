@@ -1,0 +1,1 @@
+"""What writes the documents from classes and result files: ``python -m tools.docs``."""

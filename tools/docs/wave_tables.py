@@ -1,0 +1,96 @@
+"""What `waves.py` measured, as the tables of docs/learn-from-your-data.md."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+RESULTS = Path(__file__).parents[2] / "results" / "waves"
+NAMES = {
+    "mnist": "MNIST digits",
+    "cifar10": "CIFAR10 photos",
+    "notmnist": "letters",
+    "fashion_mnist": "clothes",
+    "svhn": "house numbers",
+    "traffic_signs": "traffic signs",
+}
+
+Runs = list[dict[str, Any]]
+"""The same measurement with several seeds."""
+
+
+def measured() -> dict[tuple[str, str], Runs]:
+    """Return what was measured of each data set and method, MNIST first."""
+    found: dict[tuple[str, str], Runs] = {}
+    for path in sorted(RESULTS.glob("*-seed*.json")):
+        one = json.loads(path.read_text())
+        found.setdefault((one["data"], one["method"]), []).append(one)
+    return dict(sorted(found.items(), key=lambda item: (item[0][0] != "mnist", item[0])))
+
+
+def waves() -> str:
+    """Return a row for each data set and method."""
+    lines = [
+        "| data, method | right | right where it is sure | ECE | called unsure | others called unsure (AUROC) |"
+        " file after wave 1 and 5 | learnt and judged in a second by a core |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    return "\n".join([*lines, *(_row(data, method, runs) for (data, method), runs in measured().items())])
+
+
+def first_waves() -> str:
+    """Return the accuracy after each wave, beside that after a first wave of ten images."""
+    lines = [
+        "| data, first wave | wave 1 | 2 | 3 | 4 | 5 | first two classes | later eight |",
+        "| --- |" + " --- |" * 7,
+    ]
+    for (data, method), runs in measured().items():
+        if method == "fixed":
+            ordinary = [[row["so_far"] for row in run["waves"]] for run in runs]
+            ten = [run["first_wave_of_ten_images"] for run in runs]
+            lines.append(_so_far(f"{NAMES[data]}, {2 * runs[0]['images_a_class']:,} images", ordinary))
+            lines.append(_so_far(f"{NAMES[data]}, 10 images", ten))
+    return "\n".join(lines)
+
+
+def _row(data: str, method: str, runs: Runs) -> str:
+    def over_seeds(*keys: str) -> float:
+        return mean(_within(run, *keys) for run in runs)
+
+    others = ", ".join(
+        f"{NAMES[name]} {100 * over_seeds('unlike', name, 'called_unsure'):.1f} %"
+        f" ({over_seeds('unlike', name, 'auroc'):.3f})"
+        for name in runs[0]["unlike"]
+    )
+    sizes = runs[0]["bytes_after_each_wave"]
+    cells = [
+        f"{NAMES[data]}, `{method}`",
+        f"{over_seeds('accuracy'):.2f} % +- {stdev(run['accuracy'] for run in runs):.2f}",
+        f"{over_seeds('accuracy_where_sure'):.2f} %",
+        f"{over_seeds('ece'):.4f}",
+        f"{100 * over_seeds('called_unsure'):.1f} %",
+        others or "-",
+        f"{sizes[0] / 1e6:.2f} and {sizes[-1] / 1e6:.2f} MB",
+        f"{over_seeds('learnt_images_a_cpu_second'):.0f} and {over_seeds('judged_images_a_cpu_second'):.0f} images",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _within(run: dict[str, Any], *keys: str) -> float:
+    value: Any = run
+    for key in keys:
+        value = value[key]
+    return float(value)
+
+
+def _so_far(title: str, runs: list[Runs]) -> str:
+    """Return a row of accuracies after each wave, and in the end of the first wave's classes and of the later ones."""
+    figures = [mean(run[wave]["accuracy"] for run in runs) for wave in range(5)]
+    first, later = (mean(mean(run[-1]["of_waves"][part]) for run in runs) for part in (slice(1), slice(1, None)))
+    return f"| {title} | {' | '.join(f'{figure:.2f} %' for figure in [*figures, first, later])} |"
+
+
+TABLES: dict[str, Callable[[], str]] = {"waves": waves, "first-waves": first_waves}
