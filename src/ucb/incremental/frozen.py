@@ -238,18 +238,12 @@ class FrozenTrunkModel:
         """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""
         left = (len(self.head.gram) - self.posterior.determined) / len(self.head.gram)
         size = sum(tensor.numel() for tensor in self.trunk.state_dict().values())
-        head = {
-            "weights": self.head.moments.numel(),
-            "sigma": max(0.0, left) ** 0.5,
-            "note": f"ridge {self.head.ridge:g}",
-        }
-        return {
-            "layers": [
-                {"layer": "trunk", "weights": size, "sigma": None, "note": "made once, fixed"},
-                {"layer": "head", **head},
-            ],
-            "capacity_left": min(1.0, max(0.0, left)),
-        }
+        sigma, note = max(0.0, left) ** 0.5, f"ridge {self.head.ridge:g}"
+        layers = [
+            {"layer": "trunk", "weights": size, "sigma": None, "note": "made once, fixed"},
+            {"layer": "head", "weights": self.head.moments.numel(), "sigma": sigma, "note": note},
+        ]
+        return {"layers": layers, "capacity_left": min(1.0, max(0.0, left))}
 
     @torch.no_grad()
     def effects_of(self, after: FrozenTrunkModel, classes: Sequence[str], waves: Sequence[Wave]) -> list[Effect]:

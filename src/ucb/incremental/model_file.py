@@ -201,10 +201,10 @@ def _join_wave_of_version_1(fields: Fields, classes: set[str]) -> Wave:
 
 
 def _check_pair(where: str, value: Any) -> tuple[int, int]:
-    if not isinstance(value, list) or len(value) != 2:
-        raise FieldError(f"{where} is no pair")
-    asked = check_whole(where, value[0])
-    return asked, check_whole(where, value[1], most=asked)
+    match value:
+        case [asked, right]:
+            return check_whole(where, asked), check_whole(where, right, most=asked)
+    raise FieldError(f"{where} is no pair")
 
 
 def _check_fingerprint(fields: Fields) -> str:
@@ -314,7 +314,13 @@ def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Bay
     learner = BayesianNetModel(shape, net, heads, facts.whole("seed"))
     learner.restore_optimizer(len(heads), facts.whole("size", 1))
     if "doubt" in facts.values:  # earlier versions did not know it
-        learner.doubt = Doubt(*_check_doubt(facts.get("doubt")))
+        match facts.get("doubt"):
+            case [float(learnt), float(held_out), float(error)] if error >= 0 and math.isfinite(
+                learnt + held_out + error
+            ):
+                learner.doubt = Doubt(learnt, held_out, error)
+            case _:
+                raise FieldError("way.doubt is not three numbers, of which the last is an error")
     wanted = learner.tensors()
     for group in learner.optimizer.gaussian_groups():
         wanted[f"scale.{group['name']}"] = wanted[f"precision.{group['name']}"]
@@ -330,14 +336,6 @@ def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Bay
         if not bool(((gaussian.sigma > 0) & gaussian.sigma.isfinite()).all()):
             raise FieldError(f"the sigma of {name} is 0 or too large")
     return learner
-
-
-def _check_doubt(value: Any) -> list[float]:
-    are_numbers = isinstance(value, list) and all(isinstance(each, float) and math.isfinite(each) for each in value)
-    if not are_numbers or len(value) != 3 or value[-1] < 0:
-        raise FieldError("way.doubt is not three numbers, of which the last is an error")
-    found: list[float] = value
-    return found
 
 
 def _check_head(where: str, value: Any, classes: int) -> list[int]:

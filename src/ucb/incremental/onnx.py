@@ -13,13 +13,12 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx, nn
@@ -81,13 +80,12 @@ def to_onnx(model: Model) -> bytes:
     learner, graph = model.known, Graph()
     assert model.shape is not None
     if isinstance(learner, FrozenTrunkModel):
-        logits = add_frozen_trunk(graph, learner, model.shape, INPUT)
+        logits = add_frozen_trunk(graph, learner, model.shape)
     else:
-        logits = add_bayesian_net(graph, learner, model.shape, INPUT)
-    each = graph.node("Softmax", graph.with_number("Mul", logits, model.calibration.scale), axis=-1)
+        logits = add_bayesian_net(graph, learner, model.shape)
+    each = graph.node("Softmax", graph.node("Mul", logits, model.calibration.scale), axis=-1)
     made = graph.node("ReduceMean", each, axes=[0], keepdims=0)
-    dtype = torch.uint8 if len(model.shape) == 3 else torch.float32
-    return graph.model((INPUT, dtype, model.shape), (made, OUTPUT, len(model.classes)), _describe(model))
+    return graph.close(model.shape, made, len(model.classes), _describe(model))
 
 
 def largest_difference(model: Model, data: bytes) -> float:
@@ -168,7 +166,7 @@ def load_library(name: str) -> Any:
 
 
 class Graph:
-    """Collects nodes and constants; ``model`` closes it."""
+    """An ONNX graph under construction: each node is known by the name of what it returns; ``close`` ends it."""
 
     def __init__(self) -> None:
         self._onnx = load_library("onnx")
@@ -176,7 +174,7 @@ class Graph:
         self._constants: list[Any] = []
         self._bytes = 0
 
-    def constant(self, value: Tensor | npt.NDArray[Any] | float) -> str:
+    def constant(self, value: Tensor | float) -> str:
         """Add numbers; floating ones are kept in single precision."""
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
         if array.dtype.kind == "f":
@@ -188,56 +186,38 @@ class Graph:
         self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
 
-    def node(self, kind: str, *inputs: str, **attributes: Any) -> str:
-        """Add an operation, and return the name of its result."""
+    def node(self, kind: str, *inputs: str | Tensor | float, **attributes: Any) -> str:
+        """Add an operation on earlier results, which have names, and on constants; return the name of its result."""
+        given = [each if isinstance(each, str) else self.constant(each) for each in inputs]
         name = f"n{len(self._nodes)}"
-        self._nodes.append(self._onnx.helper.make_node(kind, list(inputs), [name], name, **attributes))
+        self._nodes.append(self._onnx.helper.make_node(kind, given, [name], name, **attributes))
         return name
 
-    def with_number(self, kind: str, x: str, number: float) -> str:
-        """Add an operation of a result and a number, such as Add or Div."""
-        return self.node(kind, x, self.constant(float(number)))
-
-    def reshape(self, x: str, *sides: int) -> str:
-        """Give a result other sides; 0 leaves one as it is, and -1 takes what is left."""
-        return self.node("Reshape", x, self.constant(torch.tensor(sides)))
-
-    def model(
-        self, source: tuple[str, torch.dtype, tuple[int, ...]], result: tuple[str, str, int], facts: Mapping[str, str]
-    ) -> bytes:
-        """Return the file: any number of rows of ``source`` become rows of ``result``, called as it says."""
+    def close(self, shape: Sequence[int], result: str, classes: int, facts: dict[str, str]) -> bytes:
+        """Return the file: any number of rows of uint8 images or float32 numbers become rows of ``result``."""
         helper, kinds = self._onnx.helper, self._onnx.TensorProto
-        name, dtype, shape = source
-        made, called, width = result
-        self._nodes.append(helper.make_node("Identity", [made], [called], called))
-        kind = kinds.UINT8 if dtype == torch.uint8 else kinds.FLOAT
-        graph = helper.make_graph(
-            self._nodes,
-            "ucb",
-            [helper.make_tensor_value_info(name, kind, ["rows", *shape])],
-            [helper.make_tensor_value_info(called, kinds.FLOAT, ["rows", width])],
-            self._constants,
-        )
-        model = helper.make_model(
-            graph, producer_name="ucb", opset_imports=[helper.make_opsetid("", OPSET)], ir_version=IR_VERSION
-        )
-        helper.set_model_props(model, dict(facts))
+        self._nodes.append(helper.make_node("Identity", [result], [OUTPUT], OUTPUT))
+        kind = kinds.UINT8 if len(shape) == 3 else kinds.FLOAT
+        source = helper.make_tensor_value_info(INPUT, kind, ["rows", *shape])
+        output = helper.make_tensor_value_info(OUTPUT, kinds.FLOAT, ["rows", classes])
+        graph = helper.make_graph(self._nodes, "ucb", [source], [output], self._constants)
+        versions = {"opset_imports": [helper.make_opsetid("", OPSET)], "ir_version": IR_VERSION}
+        model = helper.make_model(graph, producer_name="ucb", **versions)
+        helper.set_model_props(model, facts)
         data: bytes = model.SerializeToString()
         self._onnx.checker.check_model(data, full_check=True)
         return data
 
 
-def add_frozen_trunk(graph: Graph, learner: FrozenTrunkModel, shape: Sequence[int], x: str) -> str:
+def add_frozen_trunk(graph: Graph, learner: FrozenTrunkModel, shape: Sequence[int]) -> str:
     """Add trunk and head; return the scores of the classes [samples, rows, classes]."""
     trunk, posterior = learner.trunk, learner.posterior
-    features = (
-        _add_patches(graph, trunk, shape, x) if isinstance(trunk, ImageTrunk) else _add_rows(graph, trunk, shape, x)
-    )
+    features = _add_patches(graph, trunk, shape) if isinstance(trunk, ImageTrunk) else _add_rows(graph, trunk, shape)
     weights = posterior.weights * posterior.balance
-    mean = graph.node("Gemm", features, graph.constant(weights[:-1]), graph.constant(weights[-1]))
+    mean = graph.node("Gemm", features, weights[:-1], weights[-1])
     spread = graph.node("Sqrt", _add_length_squared(graph, features, posterior.inverse_factor))
     noise = draw_head_noise(len(posterior.noise)).to(weights) * posterior.noise.sqrt() * posterior.balance
-    return graph.node("Add", mean, graph.node("Mul", spread, graph.constant(noise)))
+    return graph.node("Add", mean, graph.node("Mul", spread, noise))
 
 
 def _add_length_squared(graph: Graph, features: str, triangle: Tensor) -> str:
@@ -245,30 +225,30 @@ def _add_length_squared(graph: Graph, features: str, triangle: Tensor) -> str:
     parts = []
     for first, last in split_rows(len(triangle)):
         columns = min(last, len(triangle) - 1)
-        some = graph.node("Slice", features, *(graph.constant(torch.tensor([side])) for side in (0, columns, 1)))
+        some = graph.node("Slice", features, *(torch.tensor([side]) for side in (0, columns, 1)))
         block = triangle[first:last]
-        product = graph.node("Gemm", some, graph.constant(block[:, :columns].T), graph.constant(block[:, -1]))
+        product = graph.node("Gemm", some, block[:, :columns].T, block[:, -1])
         square = graph.node("Mul", product, product)
-        parts.append(graph.node("ReduceSum", square, graph.constant(torch.tensor([1])), keepdims=1))
+        parts.append(graph.node("ReduceSum", square, torch.tensor([1]), keepdims=1))
     return graph.node("Sum", *parts)
 
 
-def add_bayesian_net(graph: Graph, learner: BayesianNetModel, shape: Sequence[int], x: str) -> str:
+def add_bayesian_net(graph: Graph, learner: BayesianNetModel, shape: Sequence[int]) -> str:
     """Add the net under each sample, and how its heads are combined: return [samples, rows, classes].
 
     A class has the greatest log p - entropy of the heads that know it, where the entropy is that of the mean p.
     """
-    numbers = graph.node("Sub", _add_fractions(graph, shape, x), graph.constant(learner.mean))
-    numbers = _clip(graph, graph.node("Div", numbers, graph.constant(learner.spread)), -10.0, 10.0)
+    numbers = graph.node("Sub", _add_fractions(graph, shape), learner.mean)
+    numbers = graph.node("Clip", graph.node("Div", numbers, learner.spread), -10.0, 10.0)
     answers = _add_samples(graph, learner.method.net, numbers)
     said, knows, begin = [], dict[int, list[int]](), 0
     for head in learner.heads:
         columns = torch.arange(begin, begin + len(head))
-        own = graph.node("Gather", answers, graph.constant(columns), axis=2)
+        own = graph.node("Gather", answers, columns, axis=2)
         log_p = graph.node("LogSoftmax", own, axis=-1)
         mean = graph.node("ReduceMean", graph.node("Exp", log_p), axes=[0], keepdims=0)
-        p_log_p = graph.node("Mul", mean, graph.node("Log", graph.with_number("Max", mean, SMALLEST)))
-        minus_entropy = graph.node("ReduceSum", p_log_p, graph.constant(torch.tensor([1])), keepdims=1)
+        p_log_p = graph.node("Mul", mean, graph.node("Log", graph.node("Max", mean, SMALLEST)))
+        minus_entropy = graph.node("ReduceSum", p_log_p, torch.tensor([1]), keepdims=1)
         said.append(graph.node("Add", log_p, minus_entropy))
         for column, number in zip(columns.tolist(), head, strict=True):
             knows.setdefault(number, []).append(column)
@@ -276,36 +256,27 @@ def add_bayesian_net(graph: Graph, learner: BayesianNetModel, shape: Sequence[in
     most = max(len(columns) for columns in knows.values())
     table = [columns + columns[-1:] * (most - len(columns)) for _, columns in sorted(knows.items())]
     voices = graph.node("Concat", *said, axis=2)
-    return graph.node(
-        "ReduceMax", graph.node("Gather", voices, graph.constant(torch.tensor(table)), axis=2), axes=[3], keepdims=0
-    )
+    return graph.node("ReduceMax", graph.node("Gather", voices, torch.tensor(table), axis=2), axes=[3], keepdims=0)
 
 
-def _add_fractions(graph: Graph, shape: Sequence[int], x: str) -> str:
+def _add_fractions(graph: Graph, shape: Sequence[int]) -> str:
     """Return rows as they are, and pixels from 0 to 1."""
-    if len(shape) == 1:
-        return x
-    return graph.with_number("Div", graph.node("Cast", x, to=1), 255)
+    return INPUT if len(shape) == 1 else graph.node("Div", graph.node("Cast", INPUT, to=1), 255.0)
 
 
-def _clip(graph: Graph, x: str, least: float, most: float) -> str:
-    return graph.node("Clip", x, graph.constant(least), graph.constant(most))
-
-
-def _add_rows(graph: Graph, trunk: RowTrunk, shape: Sequence[int], x: str) -> str:
-    numbers = graph.node("Flatten", _add_fractions(graph, shape, x))
-    standard = graph.node("Sub", numbers, graph.constant(trunk.mean))
-    standard = _clip(graph, graph.node("Div", standard, graph.constant(trunk.spread)), -FAR, FAR)
-    combined = graph.node("Gemm", standard, graph.constant(trunk.directions), graph.constant(trunk.offsets))
-    combined = graph.node("Relu", combined)
+def _add_rows(graph: Graph, trunk: RowTrunk, shape: Sequence[int]) -> str:
+    numbers = graph.node("Flatten", _add_fractions(graph, shape))
+    standard = graph.node("Div", graph.node("Sub", numbers, trunk.mean), trunk.spread)
+    standard = graph.node("Clip", standard, -FAR, FAR)
+    combined = graph.node("Relu", graph.node("Gemm", standard, trunk.directions, trunk.offsets))
     return graph.node("Concat", standard, combined, axis=1) if trunk.shows_numbers else combined
 
 
-def _add_patches(graph: Graph, trunk: ImageTrunk, shape: Sequence[int], x: str) -> str:
+def _add_patches(graph: Graph, trunk: ImageTrunk, shape: Sequence[int]) -> str:
     """Add whitened patches, as :class:`WhitenedPatches` does it."""
     patches: WhitenedPatches = trunk.patches
     size, shrink = patches.size, trunk.shrink
-    pixels = _add_fractions(graph, shape, x)
+    pixels = _add_fractions(graph, shape)
     if shrink > 1:
         pixels = graph.node("AveragePool", pixels, kernel_shape=[shrink] * 2, strides=[shrink] * 2)
     height, width = (side // shrink - size + 1 for side in shape[1:])
@@ -316,22 +287,18 @@ def _add_patches(graph: Graph, trunk: ImageTrunk, shape: Sequence[int], x: str) 
 
     mean, square = mean_of(pixels), mean_of(graph.node("Mul", pixels, pixels))
     variance = graph.node("Relu", graph.node("Sub", square, graph.node("Mul", mean, mean)))
-    norm = graph.node("Sqrt", graph.with_number("Mul", variance, patches.filters[0].numel()))
-    answers = graph.node("Conv", pixels, graph.constant(patches.filters))
-    answers = graph.node("Div", answers, graph.with_number("Add", norm, SOFTNESS))
-    answers = graph.reshape(answers, 0, 0, -1)
-    cells = _cells(height, width, patches.cells)
+    norm = graph.node("Sqrt", graph.node("Mul", variance, float(patches.filters[0].numel())))
+    answers = graph.node("Conv", pixels, patches.filters)
+    answers = graph.node("Div", answers, graph.node("Add", norm, SOFTNESS))
+    answers = graph.node("Reshape", answers, torch.tensor([0, 0, -1]))
+    # The mean over each cell of a grid as a matrix: what pooling makes of an image with one bright pixel.
+    bright = torch.eye(height * width, dtype=torch.float64).view(-1, 1, height, width)
+    cells = F.adaptive_avg_pool2d(bright, patches.cells).flatten(1)
     both = []
     for signed in (answers, graph.node("Neg", answers)):
-        above = graph.node("Relu", graph.with_number("Sub", signed, patches.threshold))
-        both.append(graph.node("MatMul", above, graph.constant(cells)))
+        above = graph.node("Relu", graph.node("Sub", signed, patches.threshold))
+        both.append(graph.node("MatMul", above, cells))
     return graph.node("Flatten", graph.node("Concat", *both, axis=1))
-
-
-def _cells(height: int, width: int, cells: int) -> Tensor:
-    """Return the mean over each cell of a grid as a matrix: what pooling makes of an image with one bright pixel."""
-    pixels = torch.eye(height * width, dtype=torch.float64).view(-1, 1, height, width)
-    return F.adaptive_avg_pool2d(pixels, cells).flatten(1)
 
 
 class _Tracer(fx.Tracer):
@@ -374,17 +341,13 @@ def _add_net(graph: Graph, net: HeadedNet, walked: fx.Graph, x: str, p: Pass) ->
     raise ValueError("the net returns nothing")
 
 
-def _constants(graph: Graph, weights: Weights) -> list[str]:
-    return [graph.constant(weights[name]) for name in ("weight", "bias") if name in weights]
-
-
 def _convolution(graph: Graph, layer: BayesConv, x: str, weights: Weights) -> str:
     if layer.wrap is not None or isinstance(layer.padding, str):
         raise ValueError("a convolution that pads with anything but zeros cannot be exported")
     return graph.node(
         "Conv",
         x,
-        *_constants(graph, weights),
+        *weights.values(),
         strides=list(layer.stride),
         pads=[*layer.padding, *layer.padding],
         dilations=list(layer.dilation),
@@ -395,19 +358,17 @@ def _convolution(graph: Graph, layer: BayesConv, x: str, weights: Weights) -> st
 def _group_norm(graph: Graph, layer: BayesGroupNorm, x: str, weights: Weights) -> str:
     """Normalise each group as if it were a channel, for which there is an operation."""
     one, zero = torch.ones(layer.groups), torch.zeros(layer.groups)
-    grouped = graph.reshape(x, 0, layer.groups, -1)
-    normal = graph.node("InstanceNormalization", grouped, graph.constant(one), graph.constant(zero), epsilon=layer.eps)
+    grouped = graph.node("Reshape", x, torch.tensor([0, layer.groups, -1]))
+    normal = graph.node("InstanceNormalization", grouped, one, zero, epsilon=layer.eps)
     y = graph.node("Reshape", normal, graph.node("Shape", x))
     for name, kind in ("weight", "Mul"), ("bias", "Add"):
         if name in weights:
-            y = graph.node(kind, y, graph.constant(weights[name].view(-1, 1, 1)))
+            y = graph.node(kind, y, weights[name].view(-1, 1, 1))
     return y
 
 
 def _max_pool(graph: Graph, layer: nn.MaxPool2d, x: str, _: Weights) -> str:
-    kernel, stride = (
-        [side, side] if isinstance(side, int) else list(side) for side in (layer.kernel_size, layer.stride)
-    )
+    kernel, stride = ([side] * 2 if isinstance(side, int) else list(side) for side in (layer.kernel_size, layer.stride))
     if layer.padding or layer.dilation != 1 or layer.ceil_mode:
         raise ValueError("only plain pooling can be exported")
     return graph.node("MaxPool", x, kernel_shape=kernel, strides=stride)
@@ -420,7 +381,7 @@ def _global_pool(graph: Graph, layer: nn.AdaptiveAvgPool2d, x: str, _: Weights) 
 
 
 _LAYERS: dict[type[nn.Module], Callable[[Graph, Any, str, Weights], str]] = {
-    BayesLinear: lambda graph, _, x, weights: graph.node("Gemm", x, *_constants(graph, weights), transB=1),
+    BayesLinear: lambda graph, _, x, weights: graph.node("Gemm", x, *weights.values(), transB=1),
     BayesConv: _convolution,
     BayesGroupNorm: _group_norm,
     nn.MaxPool2d: _max_pool,
