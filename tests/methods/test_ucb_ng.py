@@ -83,6 +83,17 @@ def test_after_an_epoch_the_curvature_is_that_of_the_present_means():
     assert all(curvature.any() for curvature in refreshed[0])
 
 
+@pytest.mark.parametrize("estimator", ["local", "weights"])
+def test_a_step_spends_no_time_on_gradients_by_rho(estimator):
+    run = small_run("ucb-ng", estimator=estimator)
+    run._begin(run._task(0))
+    method = run.method
+    before = {g: g.rho.detach().clone() for _, g in gaussians(method.net.trunk)}
+    method.learn(torch.randn(32, 8), torch.zeros(32, dtype=torch.long))
+    assert all(g.rho.grad is None and g.mu.grad is not None for g in before)
+    assert all(g.rho.requires_grad and not torch.equal(g.rho, old) for g, old in before.items()), "but sigma moves"
+
+
 def test_other_tasks_outputs_take_no_part_in_the_curvature():
     run = small_run("ucb-ng", own_classes=True)
     method = run.method

@@ -111,7 +111,8 @@ class UCBNGMethod(BayesianMethod):
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the likelihood, and observe the curvature, on a GPU at the same time."""
         before, rows, means = mark(x), self._rows(len(x)), self.optimizer.learning_means()
-        nll = super().add_gradients(x, y)
+        with self.optimizer.sparing_rho():
+            nll = super().add_gradients(x, y)
 
         def look() -> tuple[Tensor | None, ...]:
             seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
@@ -148,7 +149,8 @@ class UCBNGMethod(BayesianMethod):
     def add_gradients_of_runs(self, x: Tensor, y: Tensor, seeds: Tensor) -> Tensor:
         """Add the gradient of every run's likelihood, and observe its curvature."""
         before, rows, means = mark(x), self._rows(x.shape[1]), self.optimizer.learning_means()
-        nlls = super().add_gradients_of_runs(x, y, seeds[:-1])
+        with self.optimizer.sparing_rho():
+            nlls = super().add_gradients_of_runs(x, y, seeds[:-1])
 
         def look() -> tuple[Tensor | None, ...]:
             seen = x[:, :rows]

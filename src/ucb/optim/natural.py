@@ -10,7 +10,8 @@ noise where weight samples are few. Use it with an ELBO of temperature 0: the pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -94,6 +95,18 @@ class UCBNG(PerWeightOptimizer):
             if self.pull:
                 state["anchor"] = mu.detach().clone()
             self._set_rho(group)
+
+    @contextmanager
+    def sparing_rho(self) -> Iterator[None]:
+        """Let no gradient by rho be computed inside the block: a step does not read it."""
+        learning = [rho for group in self.gaussian_groups() for rho in group["params"][1:] if rho.requires_grad]
+        for rho in learning:
+            rho.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for rho in learning:
+                rho.requires_grad_(True)
 
     @torch.no_grad()
     def observe(self, objective: ELBO, net: nn.Module, x: Tensor) -> None:
