@@ -167,6 +167,33 @@ def test_lean_gradients_are_autograds(double, monkeypatch, prior, samples, prior
         torch.testing.assert_close(lean_grads[name], grad, msg=name)
 
 
+@pytest.mark.parametrize("compiled", [True, False])
+@pytest.mark.parametrize("pruned", [False, True])
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize(
+    ("estimator", "stack"), [("weights", False), ("weights", True), ("local", None), ("flipout", None)]
+)
+def test_a_frozen_sigma_has_no_gradient_and_changes_none(monkeypatch, estimator, stack, temperature, pruned, compiled):
+    if not compiled:
+        monkeypatch.setattr(kernels, "loaded", lambda: None)
+    net = to_bayesian(nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)), spread=0.5).append(nn.PReLU())
+    if pruned:
+        net[0].posterior["weight"].prune(torch.rand(6, 8) > 0.4)
+    x, y, found = torch.randn(5, 8), torch.randint(3, (5,)), []
+    for is_frozen in (False, True):
+        for _, g in gaussians(net):
+            g.rho.requires_grad_(not is_frozen)
+        net.zero_grad()
+        elbo = ELBO(30, temperature=temperature, samples=3, estimator=estimator, stack=stack)
+        torch.manual_seed(0)
+        terms = elbo.backward(net, x, y)
+        found.append(({n: p.grad for n, p in net.named_parameters() if p.grad is not None}, terms))
+    (learning, terms), (frozen, same_terms) = found
+    assert frozen.keys() == {name for name in learning if not name.endswith("rho")}
+    assert all(torch.equal(grad, learning[name]) for name, grad in frozen.items())
+    assert terms == same_terms
+
+
 @pytest.mark.parametrize("layout", ["pruned", "channels_last", "both"])
 @pytest.mark.parametrize("prior", [Normal(0.3), ScaleMixture(0.5, 1.0, 0.1)])
 def test_memory_layout_does_not_matter(layout, prior):

@@ -5,11 +5,12 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from tests.bayes.fused_weights import CASES, KBC, NEW, SAMPLES, SHAPES, close, noise, normal, seed, weights
 from tests.bayes.triton_tests import DEVICE, MARKS
-from ucb.bayes import ScaleMixture
-from ucb.bayes.kernels import fused, reference
+from ucb.bayes import ELBO, ScaleMixture, gaussians, to_bayesian
+from ucb.bayes.kernels import fused, launch, reference
 
 pytestmark = MARKS
 
@@ -75,6 +76,42 @@ def test_the_squares_of_gradients_are_summed_on_the_way(pruned):
     added = (True, True)
     sums = fused.gradients(mu, rho, keep, seed(), 3, None, None, 1, KBC, 0.1, 0.2, *out, added, valued=False)
     close(sums.sum(0), out.double().square().sum((1, 2)))
+
+
+@pytest.mark.parametrize("valued", [False, True])
+@pytest.mark.parametrize(("samples", "prior_samples"), [(3, 0), (3, 2), (0, 1)])
+def test_without_a_place_for_those_by_rho_the_others_are_the_same(samples, prior_samples, valued):
+    mu, rho, keep = weights((41, 17), pruned=True)
+    grad_w, mixture = normal(samples, 41, 17) if samples else None, KBC if prior_samples else None
+    out, alone = normal(2, 41, 17), torch.empty_like(mu)
+    args = (mu, rho, keep, seed(), 3, grad_w, None, prior_samples, mixture, 0.1, 0.2)
+    sums = fused.gradients(*args, *out, NEW, valued)
+    sums_alone = fused.gradients(*args, alone, None, NEW, valued)
+    assert torch.equal(alone, out[0])
+    assert torch.equal(sums_alone[:, : 1 + valued], sums[:, : 1 + valued])
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("estimator", ["weights", "local"])
+def test_a_frozen_sigma_has_no_gradient_and_changes_none(monkeypatch, estimator, temperature):
+    monkeypatch.setattr(launch, "available", lambda device: True)
+    torch.manual_seed(0)
+    net = to_bayesian(nn.Sequential(nn.Linear(6, 70), nn.ReLU(), nn.Linear(70, 3))).to(DEVICE)
+    x, y, found = normal(5, 6), torch.randint(3, (5,), device=DEVICE), []
+    for is_frozen in (False, True):
+        for _, g in gaussians(net):
+            g.rho.requires_grad_(not is_frozen)
+        net.zero_grad()
+        generator = torch.Generator(DEVICE).manual_seed(0)
+        elbo = ELBO(30, temperature=temperature, samples=3, estimator=estimator, stack=True, generator=generator)
+        measured = {}
+        elbo.add_gradients(net, x, y, measured)
+        found.append({n: p.grad for n, p in net.named_parameters() if p.grad is not None})
+        for parameter, sums in measured.items():
+            close(sums.sum(), parameter.grad.double().square().sum())
+    learning, frozen = found
+    assert frozen.keys() == {name for name in learning if name.endswith("mu")}
+    assert all(torch.equal(grad, learning[name]) for name, grad in frozen.items())
 
 
 def test_gradients_add_to_what_is_there():

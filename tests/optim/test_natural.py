@@ -2,6 +2,7 @@
 
 import copy
 import math
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -257,6 +258,26 @@ def test_a_task_must_be_ended_before_the_next_begins():
         optimizer.begin(10)
     optimizer.consolidate()
     optimizer.begin(10)
+
+
+def test_gradients_of_rho_can_be_spared_and_nothing_learns_otherwise():
+    learnt = []
+    for sparing in (False, True):
+        torch.manual_seed(0)
+        net = to_bayesian(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2)))
+        net[0].posterior["bias"].rho.requires_grad_(False)
+        optimizer, elbo = UCBNG(param_groups(net), 40), ELBO(40, temperature=0)
+        learning = [p.requires_grad for p in net.parameters()]
+        for _ in range(3):
+            optimizer.zero_grad()
+            with optimizer.sparing_rho() if sparing else nullcontext():
+                elbo.backward(net, torch.randn(8, 4), torch.zeros(8, dtype=torch.long))
+            assert any(g.rho.grad is not None for _, g in gaussians(net)) != sparing
+            optimizer.observe(elbo, net, torch.randn(8, 4))
+            optimizer.step()
+        assert [p.requires_grad for p in net.parameters()] == learning, "whatever was frozen before still is"
+        learnt.append(net.state_dict())
+    assert all(torch.equal(value, learnt[1][name]) for name, value in learnt[0].items())
 
 
 def test_weights_that_are_not_to_learn_stay_as_they_are():

@@ -140,8 +140,11 @@ class _SampledTensor:
         grad = self.w.grad
         if grad is None:  # the pass did not use this weight
             return
-        if self.grad_mean is None or self.grad_sigma is None:
-            self.grad_mean, self.grad_sigma = grad, grad * self.eps
+        if self.grad_mean is None:
+            self.grad_mean = grad
+            self.grad_sigma = grad * self.eps if self.gaussian.rho.requires_grad else None
+        elif self.grad_sigma is None:  # sigma is frozen
+            self.grad_mean.add_(grad)
         else:
             kernels.accumulate(grad, self.eps, self.grad_mean, self.grad_sigma)
         self.w.grad = None
@@ -154,8 +157,8 @@ class _SampledTensor:
 
     def _add_closed_part(self, penalty: Penalty) -> Tensor:
         mean, keep, weight = self.mean, self.gaussian.keep, penalty.weight
-        if self.grad_mean is None or self.grad_sigma is None:
-            self.grad_mean, self.grad_sigma = torch.zeros_like(mean), torch.zeros_like(mean)
+        self.grad_mean = torch.zeros_like(mean) if self.grad_mean is None else self.grad_mean
+        self.grad_sigma = torch.zeros_like(mean) if self.grad_sigma is None else self.grad_sigma
         # What sigma is at its smallest stands for less, whose inverse would overflow.
         sigma = self.sigma.clamp_min_(math.exp(SMALLEST_RHO))
         # A pruned weight has no spread: with 1 in its place its logarithm adds nothing.
@@ -180,12 +183,10 @@ class _SampledTensor:
     def _hand_over(self) -> None:
         """Add to ``grad`` of mu and, through sigma = softplus(rho), of rho."""
         mu, rho, keep = self.gaussian.mu, self.gaussian.rho, self.gaussian.keep
-        if self.grad_mean is None or self.grad_sigma is None:
-            return
-        # The slope of the sigma that was divided by: their ratio, the slope of log sigma, stays 1 as both vanish.
-        self.grad_sigma.mul_(torch.clamp(rho.detach(), min=SMALLEST_RHO, out=self.sigma).sigmoid_())
+        if self.grad_sigma is not None and rho.requires_grad:
+            # The slope of the sigma that was divided by: their ratio, the slope of log sigma, stays 1 as both vanish.
+            self.grad_sigma.mul_(torch.clamp(rho.detach(), min=SMALLEST_RHO, out=self.sigma).sigmoid_())
         for parameter, grad in ((mu, self.grad_mean), (rho, self.grad_sigma)):
-            if keep is not None:
-                grad.mul_(keep)
-            if parameter.requires_grad:
+            if grad is not None and parameter.requires_grad:
+                grad = grad if keep is None else grad.mul_(keep)
                 parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)

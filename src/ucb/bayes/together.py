@@ -24,7 +24,6 @@ def can_fuse(net: nn.Module, penalty: Penalty) -> bool:
     """Say whether the kernels can serve: on a GPU, in single precision, and with a scale mixture or no prior."""
     return all(
         g.mu.requires_grad
-        and g.rho.requires_grad
         and fused.serves(g.mu, g.rho)
         and (penalty.weight == 0 or isinstance(penalty.prior.of(name), ScaleMixture))
         for name, g in learning(net)
@@ -98,7 +97,7 @@ def _hand_over(
     grad_w: Tensor | None,
     grad_square: Tensor | None = None,
 ) -> Tensor:
-    """Add to ``grad`` of mu and rho; return the sums that the KL is made of."""
+    """Add to ``grad`` of mu and, unless it is frozen, of rho; return the sums that the KL is made of."""
     mu, rho, keep = gaussian.mu, gaussian.rho, gaussian.keep
     prior, mixture = penalty.prior.of(name), None
     if penalty.weight > 0:
@@ -106,7 +105,8 @@ def _hand_over(
         mixture = (prior.k, prior.b, prior.c)
     add = mu.grad is not None, rho.grad is not None
     mu.grad = torch.empty_like(mu) if mu.grad is None else mu.grad
-    rho.grad = torch.empty_like(rho) if rho.grad is None else rho.grad
+    if rho.requires_grad and rho.grad is None:
+        rho.grad = torch.empty_like(rho)
     return fused.gradients(
         mu,
         rho,
@@ -120,7 +120,7 @@ def _hand_over(
         -penalty.weight / penalty.samples,
         penalty.weight,
         mu.grad,
-        rho.grad,
+        rho.grad if rho.requires_grad else None,
         add,
         penalty.is_valued,
     )
@@ -133,7 +133,9 @@ def _kl(
     if not penalty.is_valued:
         if measured is not None:
             for (_, g), sums in zip(tensors, parts, strict=True):
-                measured[g.mu], measured[g.rho] = sums.unbind(1)
+                measured[g.mu], by_rho = sums.unbind(1)
+                if g.rho.requires_grad:
+                    measured[g.rho] = by_rho
         return None
     known: float | Tensor = 0.0
     for name, g in tensors:

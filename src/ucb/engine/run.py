@@ -198,6 +198,8 @@ class Run:
                 self.method.set_rate(rate)
                 steps = self._steps(task)
             self._learn_epoch(task, steps)
+            if self.stream.scenario.boundaries:
+                self.method.end_epoch(self._data_of(task))
             loss = self._held_out_loss(task) if self.stream.scenario.boundaries else math.nan
             if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
                 raise DivergedError("held-out loss", loss, at.where, self.method.settings.lr)

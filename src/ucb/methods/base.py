@@ -173,6 +173,12 @@ class Method(ABC):
     def begin_phase(self, phase: int, data: TaskData) -> None:  # noqa: B027 (few methods have several)
         """Get ready for phase 1, 2, ... of the task at hand."""
 
+    def end_epoch(self, data: TaskData) -> None:  # noqa: B027 (few methods want to)
+        """Look back at an epoch whose last step is taken, before held-out data judges it.
+
+        Tasks without boundaries have no such moment.
+        """
+
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
         """Learn from a batch; return its mean NLL."""
         self.net.train()

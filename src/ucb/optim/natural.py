@@ -10,7 +10,8 @@ noise where weight samples are few. Use it with an ELBO of temperature 0: the pr
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -94,6 +95,18 @@ class UCBNG(PerWeightOptimizer):
                 state["anchor"] = mu.detach().clone()
             self._set_rho(group)
 
+    @contextmanager
+    def sparing_rho(self) -> Iterator[None]:
+        """Let no gradient by rho be computed inside the block: a step does not read it."""
+        learning = [rho for group in self.gaussian_groups() for rho in group["params"][1:] if rho.requires_grad]
+        for rho in learning:
+            rho.requires_grad_(False)
+        try:
+            yield
+        finally:
+            for rho in learning:
+                rho.requires_grad_(True)
+
     @torch.no_grad()
     def observe(self, objective: ELBO, net: nn.Module, x: Tensor) -> None:
         """See how inputs curve the objective at the mean weights; the next ``step()`` uses it.
@@ -118,16 +131,18 @@ class UCBNG(PerWeightOptimizer):
         return [mu for group in self.gaussian_groups() for mu in group["params"][:1] if mu.requires_grad]
 
     @torch.no_grad()
-    def measure(self, objective: ELBO, net: nn.Module, x: Tensor) -> None:
+    def measure(self, objective: ELBO, net: nn.Module, x: Tensor, passes: int = PASSES) -> None:
         """Set the curvature to that of all of ``x`` at the present means, whatever was seen before.
 
         Do so before ``consolidate()``, where inputs are at hand: a running mean remembers the way to these means too.
+        Between two epochs a few backward passes are enough; the running mean goes on from there.
         """
-        parts = x.split(-(-len(x) // PASSES) or 1)
-        repeats = -(-PASSES // len(parts))
+        parts = x.split(-(-len(x) // passes) or 1)
+        repeats = -(-passes // len(parts))
         means = self.learning_means()
         for mu in means:
             self.state[mu]["curvature"].zero_()
+            self.state[mu]["seen"].clamp_(min=1 / self.beta)  # it is worth no less than all that the mean remembers
         for part in parts * repeats:
             found = signed_gradients(net, means, part, objective.curvature_roots, objective.generator)
             for mu, gradient in zip(means, found, strict=True):

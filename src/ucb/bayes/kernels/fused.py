@@ -52,7 +52,7 @@ def gradients(
     factor: float,
     entropy: float,
     out_mu: Tensor,
-    out_rho: Tensor,
+    out_rho: Tensor | None,
     add: tuple[bool, bool],
     valued: bool = True,
 ) -> Tensor:
@@ -61,7 +61,8 @@ def gradients(
     ``grad_w`` [S, ...] is the gradient by every sample, ``grad_square`` that by sigma^2; factor * f(w) of the first
     ``prior_samples`` samples and -entropy * log sigma join the loss. One prior sample without any other is one that
     nobody has drawn: its noise is that of ``quartered`` in the kernels. Return sums over each block, [blocks, 2]: of
-    f(w) and of log sigma or, unless these are ``valued``, of the squared gradients by mu and by rho.
+    f(w) and of log sigma or, unless these are ``valued``, of the squared gradients by mu and by rho. Nothing by rho is
+    computed without ``out_rho``.
     """
     n = size_of(mu, rho, out_mu, out_rho, grad_square)
     samples = 0 if grad_w is None else _samples_in(grad_w, mu)
@@ -205,7 +206,7 @@ class SampleWeights(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Pass the gradient on: dw/dmu = 1, dw/dsigma = eps."""
         mu, rho, keep, seed = ctx.saved_tensors
-        by_mu, by_rho = torch.empty_like(mu), torch.empty_like(rho)
+        by_mu, by_rho = torch.empty_like(mu), torch.empty_like(rho) if ctx.needs_input_grad[1] else None
         new = (by_mu, by_rho, (False, False))
         gradients(mu, rho, keep, seed, ctx.salt, grad.contiguous(), None, 0, None, 0.0, 0.0, *new)
         return by_mu, by_rho, None, None, None, None

@@ -60,7 +60,9 @@ class LocalNoise(torch.autograd.Function):
         variance, seed = ctx.saved_tensors
         grad = grad.contiguous()
         size_of(grad)
-        by_mean, by_variance = torch.empty_like(variance), torch.empty_like(variance)
+        by_mean = torch.empty_like(variance)
+        # A frozen sigma and inputs that are pixels need none by the variance.
+        by_variance = torch.empty_like(variance) if ctx.needs_input_grad[1] else None
         n = variance.numel()
         outputs = (by_mean, by_variance, n, variance.shape[-1])
         launch("local_backward_kernel", n, variance, seed, ctx.salt, grad, *outputs, samples=ctx.samples)

@@ -194,17 +194,19 @@ def gradients_kernel(
     by_mean = tl.where(live, by_mean, 0.0)
     if add_mu:
         by_mean += tl.load(out_mu + at, mask=inside, other=0.0)
-    if add_rho:
-        by_rho += tl.load(out_rho + at, mask=inside, other=0.0)
     tl.store(out_mu + at, by_mean, mask=inside)
-    tl.store(out_rho + at, by_rho, mask=inside)
+    if out_rho is not None:
+        if add_rho:
+            by_rho += tl.load(out_rho + at, mask=inside, other=0.0)
+        tl.store(out_rho + at, by_rho, mask=inside)
     part = parts + 2 * tl.program_id(0)
     if valued:
         tl.store(part, tl.sum(tl.where(live, log_p, 0.0), axis=0))
         tl.store(part + 1, tl.sum(tl.where(live, log_sigma, 0.0), axis=0))
     else:
         tl.store(part, tl.sum(tl.where(inside, by_mean * by_mean, 0.0), axis=0))
-        tl.store(part + 1, tl.sum(tl.where(inside, by_rho * by_rho, 0.0), axis=0))
+        if out_rho is not None:
+            tl.store(part + 1, tl.sum(tl.where(inside, by_rho * by_rho, 0.0), axis=0))
 
 
 @triton.jit
@@ -323,11 +325,12 @@ def local_backward_kernel(
             by_mean += g
             by_spread += g * pick(n0, n1, n2, n3, j)
             source += features
-    spread = tl.sqrt(tl.maximum(tl.load(variance + at, mask=inside, other=0.0), 0.0))
-    some = spread > 0  # a GPU's root of the very smallest numbers is 0
-    by_variance = tl.where(some, by_spread / (2.0 * tl.where(some, spread, 1.0)), 0.0)
     tl.store(out_mean + at, by_mean, mask=inside)
-    tl.store(out_variance + at, by_variance, mask=inside)
+    if out_variance is not None:
+        spread = tl.sqrt(tl.maximum(tl.load(variance + at, mask=inside, other=0.0), 0.0))
+        some = spread > 0  # a GPU's root of the very smallest numbers is 0
+        by_variance = tl.where(some, by_spread / (2.0 * tl.where(some, spread, 1.0)), 0.0)
+        tl.store(out_variance + at, by_variance, mask=inside)
 
 
 @triton.jit
