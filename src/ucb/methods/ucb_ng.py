@@ -100,7 +100,7 @@ class UCBNGMethod(BayesianMethod):
     def look(self, data: TaskData) -> None:
         """Have held-out inputs at hand, in a random order that is always the same."""
         assert self.task is not None
-        x = thin_out((x for x, _ in data.validation()), NUMBERS)
+        x = thinned((x for x, _ in data.validation()), NUMBERS)
         self.held_out = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)]
         rows = self._rows(math.ceil(self.task.size / self.task.batches))
         self.optimizer.beta = min(self.settings.beta, rows / len(x))
@@ -163,7 +163,7 @@ class UCBNGMethod(BayesianMethod):
         self.held_out = None
 
 
-def thin_out(batches: Iterable[Tensor], most: int) -> Tensor:
+def thinned(batches: Iterable[Tensor], most: int) -> Tensor:
     """Return all rows of some batches or, if they would fill more than ``most`` numbers, every second, fourth, ..."""
     kept: list[Tensor] = []
     every, count = 1, 0
