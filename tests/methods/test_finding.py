@@ -53,10 +53,8 @@ def test_a_wrong_name_is_answered_with_advice(wrong, advice):
 
 
 def test_what_is_restored_is_a_copy_and_parameters_stay_themselves():
-    embedding, plain = (
-        [torch.nn.Parameter(torch.zeros(3))],
-        {0: [torch.arange(3.0)], "n": 2, "none": None, "t": (1, [2])},
-    )
+    embedding = [torch.nn.Parameter(torch.zeros(3))]
+    plain = {0: [torch.arange(3.0)], "number": 2, "none": None, "pair": (1, [2])}
     saved = _save({"embedding": [torch.nn.Parameter(torch.ones(3))], "plain": plain})
     assert not saved["embedding"][0].requires_grad
     found = _restore({"embedding": embedding, "plain": {}}, saved, torch.device("cpu"))
@@ -64,7 +62,7 @@ def test_what_is_restored_is_a_copy_and_parameters_stay_themselves():
     assert embedding[0].tolist() == [1, 1, 1]
     assert embedding[0].requires_grad
     assert found["plain"].keys() == plain.keys()
-    assert found["plain"]["t"] == (1, [2])
+    assert found["plain"]["pair"] == (1, [2])
     found["plain"][0][0].zero_()
     assert plain[0][0].tolist() == [0, 1, 2]
 

@@ -6,8 +6,7 @@ from torch import nn
 from tests.methods.data import Given
 from tests.nets.test_stages import conv_net
 from ucb.methods import Asked, TaskInfo
-from ucb.methods.own_heads import OwnHeadSettings
-from ucb.methods.pnn import PNN
+from ucb.methods.pnn import PNN, OwnHeadSettings
 from ucb.nets import HeadedNet, mlp
 from ucb.nets.stages import split
 

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
@@ -92,7 +91,7 @@ class BayesianMethod(Method):
     def resume_task(self, task: TaskInfo) -> None:
         """Give the optimiser the heads that learn; one that never returns leaves it, or each task would be slower."""
         super().resume_task(task)
-        self.objective = dataclasses.replace(self.objective, size=task.size, likelihood=self.nll)
+        self.objective = replace(self.objective, size=task.size, likelihood=self.nll)
         names = (group["name"] for group in self.optimizer.param_groups)
         present = {int(name.split(".")[1]) for name in names if name.startswith("heads.")}
         learning = {index for index in range(task.head + 1) if self.head_learns(index, task)}

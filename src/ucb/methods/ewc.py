@@ -8,7 +8,7 @@ import torch
 
 from ucb.methods.base import TaskData, at_least_0, method, setting
 from ucb.methods.per_example import fisher
-from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, add_quadratic, copy_weights
+from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, add_quadratic
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,4 @@ class EWC(QuadraticMethod):
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
         """Add the task's quadratic."""
-        if not self.importance:
-            self.importance = {name: torch.zeros_like(p) for name, p in self.weights.items()}
-            self.centre = copy_weights(self.weights)
         add_quadratic(self.importance, self.centre, fisher(self, data, self.settings.fisher_examples), self.weights)

@@ -110,6 +110,4 @@ class IMMMode(IMMMean):
 
     def merge(self, data: TaskData) -> None:
         """Let ``merged`` be the precision-weighted mean; where no task has any precision, the plain one."""
-        if not self.precision:
-            self.precision = {name: torch.zeros_like(value) for name, value in self.merged.items()}
         add_quadratic(self.precision, self.merged, fisher(self, data, self.settings.fisher_examples), self.trained)

@@ -42,21 +42,15 @@ class OwnedWeights(Method):
 
         Numbers, because a product with them takes a small part of the time that a boolean mask does."""
         ownable = {id(p) for numbers in self.ownable.values() for p in numbers}
-        shared = self.net if len(net.heads) == 1 else self.net.trunk
-        own = {id(each) for each in self._own_normalisation()}
-        self.unowned = [p for p in shared.parameters() if p.requires_grad and id(p) not in ownable | own]
-        normalising = [m for m in self.net.modules() if getattr(m, "running_mean", None) is not None]
-        self.with_statistics = [m for m in normalising if id(m) not in own]
+        shared = [p for name, p in self.net.named_parameters() if self.net.is_shared(name)]
+        self.unowned = [p for p in shared if p.requires_grad and id(p) not in ownable]
+        one_head = len(net.heads) == 1
+        modules = [m for name, m in self.net.named_modules() if one_head or not is_of_one_task(name)]
+        self.with_statistics = [m for m in modules if getattr(m, "running_mean", None) is not None]
 
     @abstractmethod
     def ownable_parameters(self) -> dict[str, list[nn.Parameter]]:
         """Return the parameters that make up each weight tensor that tasks can own, by name."""
-
-    def _own_normalisation(self) -> Iterator[nn.Module | nn.Parameter]:
-        """Yield the modules and parameters with which single tasks normalise, where they have heads of their own."""
-        if len(self.net.heads) > 1:
-            yield from (module for name, module in self.net.named_modules() if is_of_one_task(name))
-            yield from (parameter for name, parameter in self.net.named_parameters() if is_of_one_task(name))
 
     def resume_task(self, task: TaskInfo) -> None:
         """Hold what has no owner after the first task."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucb.bayes import checks
 from ucb.methods.base import Asked, TaskData, TaskInfo, method, setting
-from ucb.methods.own_heads import OwnHeadMethod, OwnHeadSettings
+from ucb.methods.pnn import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet
 from ucb.nets.stages import ModularNet, Path, draw_weights, split_for
 
@@ -180,20 +181,18 @@ class PathNet(OwnHeadMethod):
         assert self.task is not None
         self.paths[self.task.index] = copy.deepcopy(self.evolution.best)
         self.evolution = Evolution([self.paths[self.task.index]], [UNKNOWN])
+        for module, is_used in self.bank():
+            if not is_used:
+                draw_weights(module, self.generator)
         self.refresh()
-        frozen = self.frozen()
-        for depth, bank in enumerate(self.net.banks):
-            for index, module in enumerate(bank):
-                if (depth, index) not in frozen:
-                    draw_weights(module, self.generator)
 
-    def frozen(self) -> set[tuple[int, int]]:
-        """Return stage and number of every module that a finished task uses."""
-        return {(d, index) for path in self.paths.values() for d, used in enumerate(path) for index in used}
+    def bank(self) -> Iterator[tuple[nn.Module, bool]]:
+        """Yield every module, and whether a finished task uses it."""
+        used = {(d, index) for path in self.paths.values() for d, indices in enumerate(path) for index in indices}
+        for depth, modules in enumerate(self.net.banks):
+            yield from ((module, (depth, index) in used) for index, module in enumerate(modules))
 
     def refresh(self) -> None:
         """Let exactly the modules learn that no finished task uses."""
-        frozen = self.frozen()
-        for depth, bank in enumerate(self.net.banks):
-            for index, module in enumerate(bank):
-                module.requires_grad_((depth, index) not in frozen)
+        for module, is_used in self.bank():
+            module.requires_grad_(not is_used)

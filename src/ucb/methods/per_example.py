@@ -46,12 +46,8 @@ def fisher(method: OrdinaryMethod, data: TaskData, most: int) -> Weights:
     above 0. The inner expectation is the sum over all classes, under the net's own probabilities: the labels play no
     part.
     """
-
-    def roots(logits: Tensor) -> Tensor:
-        return class_roots(method.own_logits(logits))
-
     inputs = some_inputs(data, most, method.generator)
-    mean = mean_powers(method.net, method.shared(), inputs, roots, power=2)
+    mean = mean_powers(method.net, method.shared(), inputs, lambda x: class_roots(method.own_logits(x)), power=2)
     # a weight that no task needs must be able to take part in a weighted mean, away from slow subnormal numbers
     return {name: value.clamp_min(max(1e-20, torch.finfo(value.dtype).tiny)) for name, value in mean.items()}
 

@@ -1,13 +1,57 @@
-"""PNN, progressive neural networks (Rusu et al., 2016): a new column a task, fed by all columns before, which stay."""
+"""PNN, progressive neural networks (Rusu et al., 2016): a new column a task, fed by all columns before, which stay.
+
+With it stands what it shares with PathNet: nets that have a part of their own for each task, its output layer at least.
+"""
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from ucb.methods.base import TaskInfo, method
-from ucb.methods.own_heads import OwnHeadMethod, OwnHeadSettings
+import torch
+from torch import Tensor
+
+from ucb.bayes import checks
+from ucb.methods.base import Asked, Settings, TaskInfo, method, setting
+from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
-from ucb.nets.stages import ColumnNet, split_for
+from ucb.nets.stages import ColumnNet, Stage, Staged, split_for
+
+
+@dataclass(frozen=True)
+class OwnHeadSettings(Settings):
+    """For how many tasks there is room."""
+
+    tasks: int = setting(5, check=checks.count)
+    """Where the given net has one head: how many tasks get a copy of it. Several heads say it themselves."""
+
+    def heads_of(self, staged: Staged) -> Sequence[Stage]:
+        """Return a head for each task."""
+        return staged.heads if len(staged.heads) > 1 else staged.heads * self.tasks
+
+
+class OwnHeadMethod(OrdinaryMethod):
+    """Task i has head i of the method's own net, also where the given net has one head for all."""
+
+    needs_task = True
+    settings: OwnHeadSettings
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Answer with the task's own head."""
+        super().resume_task(task)
+        self.net.current = self.place(task.index)
+
+    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+        """Answer with the head of the task that is asked about."""
+        place = self.place(asked.index)
+        return super().logits(x, Asked(place, place), samples, generator)
+
+    def place(self, index: int) -> int:
+        """Return a task's index, if there is room for it. The engine asks about every task before it trains on any."""
+        room = len(self.net.heads)
+        if index >= room:
+            raise ValueError(f"{self.name} was built for {room} tasks, and there are more: set tasks to their number")
+        return index
 
 
 @method

@@ -21,14 +21,14 @@ def copy_weights(weights: Mapping[str, Tensor]) -> Weights:
 
 
 def add_quadratic(importance: Weights, centre: Weights, more: Weights, at: Mapping[str, Tensor]) -> None:
-    """Add sum more (theta - at)^2 to sum importance (theta - centre)^2, in place.
+    """Add sum more (theta - at)^2 to sum importance (theta - centre)^2, in place; both may be empty yet.
 
     The sum of two quadratics is one again (and a constant): around the mean of their centres, weighted with their
     importances. So any number of tasks takes the memory of one.
     """
     for name, value in more.items():
-        importance[name] += value
-        centre[name].lerp_(at[name].detach(), value / importance[name])
+        importance[name] = value + importance.get(name, 0.0)
+        centre.setdefault(name, at[name].detach().clone()).lerp_(at[name].detach(), value / importance[name])
 
 
 @dataclass(frozen=True)

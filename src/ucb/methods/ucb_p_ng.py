@@ -99,22 +99,18 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
         for name, gaussian in self.shared_gaussians:
             gaussian.prune(self.owners.used_by(name, number) if self.is_retraining else None)
 
+    @torch.no_grad()
     def begin_phase(self, phase: int, data: TaskData) -> None:
         """Claim the weights that matter most, by the curvature at the present means."""
         assert self.held_out is not None
         self.optimizer.measure(self.objective, self.net, self.held_out)
-        kept = self._choose(data)
-        self.is_retraining = True
-        self.claim(kept)
-
-    @torch.no_grad()
-    def _choose(self, data: TaskData) -> Masks:
-        """Return the weights that the task keeps."""
         omega = {name: self._rank(gaussian) for name, gaussian in self.shared_gaussians}
         shares = self.settings.shares()
-        if len(shares) == 1:
-            return self._select(omega, shares[0])
-        return self.prune_most(data, shares, lambda share: self._select(omega, share), self.settings.tolerance)[0]
+        kept = self._select(omega, shares[0])
+        if len(shares) > 1:
+            kept, *_ = self.prune_most(data, shares, lambda share: self._select(omega, share), self.settings.tolerance)
+        self.is_retraining = True
+        self.claim(kept)
 
     def _rank(self, gaussian: Gaussian) -> Tensor:
         """Return how important each weight is."""

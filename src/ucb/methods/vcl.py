@@ -6,8 +6,7 @@ spreads off Adam's second moments (Khan et al., ICML 2018).
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import torch
@@ -40,7 +39,7 @@ class VCLSettings(BayesianSettings):
 
     def objective(self, size: int, generator: torch.Generator) -> ELBO:
         """Return the ELBO of a first task, whose KL is known in closed form."""
-        return dataclasses.replace(super().objective(size, generator), prior=Normal(self.prior_sigma))
+        return replace(super().objective(size, generator), prior=Normal(self.prior_sigma))
 
 
 @method
@@ -102,7 +101,7 @@ class VCL(BayesianMethod):
         return PreviousPosterior(shared, otherwise=Normal(self.settings.prior_sigma))
 
     def _set_prior(self, prior: Prior) -> None:
-        self.objective = dataclasses.replace(self.objective, prior=prior)
+        self.objective = replace(self.objective, prior=prior)
 
     @property
     def prior(self) -> Weights | None:
@@ -182,7 +181,7 @@ class VCLVadam(BayesianMethod):
     def resume_task(self, task: TaskInfo) -> None:
         """Leave the prior to the optimiser."""
         super().resume_task(task)
-        self.objective = dataclasses.replace(self.objective, temperature=0.0)
+        self.objective = replace(self.objective, temperature=0.0)
 
     def end_task(self, data: TaskData) -> None:
         """Let what is known now be the next task's prior."""

@@ -42,14 +42,12 @@ class Stage:
     @property
     def units(self) -> int:
         """How many units come out."""
-        return self.layer.out_features if isinstance(self.layer, nn.Linear) else self.layer.out_channels
+        return self.layer.weight.shape[0]
 
     @property
     def inputs(self) -> int:
         """How many units come in."""
-        if isinstance(self.layer, nn.Linear):
-            return self.layer.in_features // self.positions
-        return self.layer.in_channels
+        return self.layer.weight.shape[1] // self.positions
 
     def __call__(self, x: Tensor) -> Tensor:
         """Return the features that the stage makes of ``x``."""
@@ -78,18 +76,9 @@ class Stage:
         bias = bias and layer.bias is not None
         if isinstance(layer, nn.Linear):
             return nn.Linear(inputs * self.positions, units, bias, device="meta", dtype=layer.weight.dtype)
-        return nn.Conv2d(
-            inputs,
-            units,
-            layer.kernel_size,  # type: ignore[arg-type]
-            layer.stride,  # type: ignore[arg-type]
-            layer.padding,  # type: ignore[arg-type]
-            layer.dilation,  # type: ignore[arg-type]
-            bias=bias,
-            padding_mode=layer.padding_mode,
-            device="meta",
-            dtype=layer.weight.dtype,
-        )
+        names = ("kernel_size", "stride", "padding", "dilation", "padding_mode")
+        alike = {name: getattr(layer, name) for name in names}
+        return nn.Conv2d(inputs, units, bias=bias, device="meta", dtype=layer.weight.dtype, **alike)
 
     def copy_rest(self) -> nn.Sequential:
         """Return copies of the modules behind the layer."""
@@ -147,16 +136,14 @@ def split_for(method: str, net: HeadedNet) -> Staged:
 
 def _after(before: Stage | None, layer: nn.Module, rest: tuple[nn.Module, ...] = ()) -> Stage:
     """Return a layer as the stage that follows another."""
-    if type(layer) not in (nn.Linear, nn.Conv2d):
+    if not isinstance(layer, nn.Linear | nn.Conv2d) or type(layer) not in (nn.Linear, nn.Conv2d):
         raise ValueError(f"a net whose head is a {_kind(layer)} cannot be split into stages")
-    assert isinstance(layer, nn.Linear | nn.Conv2d)
     if isinstance(layer, nn.Conv2d) and layer.groups != 1:
         raise ValueError("a convolution in groups cannot be split into stages of units that all see each other")
     if before is None:
         return Stage(layer, rest)
     flattens = [m for m in before.rest if isinstance(m, nn.Flatten)]
-    inputs = layer.in_features if isinstance(layer, nn.Linear) else layer.in_channels
-    positions, left = divmod(inputs, before.units)
+    positions, left = divmod(layer.weight.shape[1], before.units)
     from_maps = isinstance(before.layer, nn.Conv2d)
     fits = (
         left == 0

@@ -114,20 +114,20 @@ class Vadam(PerWeightOptimizer):
             self.state[mu]["precision"] = F.softplus(rho).pow(-2)
             self.state[mu]["anchor"] = torch.zeros_like(mu)
 
-    def update(self, group: Group) -> None:
-        """Move every mean by its gradient, and let its spread follow the gradient's size."""
-        if not group["is_gaussian"]:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(parameter, parameter.grad, parameter.grad, EPS, group["lr"])
-            return
-        mu = group["params"][0]
+    def update_ordinary(self, parameter: nn.Parameter, grad: Tensor, lr: float) -> None:
+        """Take Adam's step."""
+        self._step(parameter, grad, grad, EPS, lr)
+
+    def update_gaussian(self, group: Group, mu: nn.Parameter, rho: nn.Parameter) -> None:
+        """Move the mean by its gradient, and let its spread follow the gradient's size."""
         if mu.grad is None:
             return
-        delta = self.state[mu]["precision"] / self._examples(group)
+        delta = self.state[mu]["precision"] / (group["size"] / self.temperature)
         slope = torch.addcmul(mu.grad, delta, mu - self.state[mu]["anchor"])
         self._step(mu, slope, mu.grad, delta, group["lr"])
-        self._set_rho(group)
+        if rho.requires_grad:  # a frozen or pruned spread stays
+            new, keep = inverse_softplus(self._precision(group).rsqrt_()), self.keep_mask(rho)
+            rho.copy_(new if keep is None else torch.where(keep, new, rho))
 
     def _step(self, parameter: nn.Parameter, slope: Tensor, grad: Tensor, floor: Tensor | float, lr: float) -> None:
         """Move a parameter along the running mean of ``slope``, each element in units of its gradient's size."""
@@ -141,15 +141,10 @@ class Vadam(PerWeightOptimizer):
         size = (state["square"] / bias_correction(b2, step)).sqrt_().add_(floor).mul_(bias_correction(b1, step))
         self.descend(parameter, torch.div(state["momentum"], size, out=size), lr)
 
-    def _set_rho(self, group: Group) -> None:
-        """Let rho follow: sigma^2 = 1 / (N s + lambda). A frozen or pruned one stays."""
-        mu, rho = group["params"]
-        if not rho.requires_grad:
-            return
-        state, keep = self.state[mu], self.keep_mask(rho)
-        sigma = torch.add(state["precision"], state["square"], alpha=self._examples(group)).rsqrt_()
-        new = inverse_softplus(sigma)
-        rho.copy_(new if keep is None else torch.where(keep, new, rho))
+    def _precision(self, group: Group) -> Tensor:
+        """Return 1 / sigma^2 = N s + lambda."""
+        state = self.state[group["params"][0]]
+        return torch.add(state["precision"], state["square"], alpha=group["size"] / self.temperature)
 
     @torch.no_grad()
     def consolidate(self) -> None:
@@ -158,7 +153,7 @@ class Vadam(PerWeightOptimizer):
             mu = group["params"][0]
             state = self.state[mu]
             if "square" in state:
-                state["precision"] = torch.add(state["precision"], state["square"], alpha=self._examples(group))
+                state["precision"] = self._precision(group)
                 state["anchor"] = mu.detach().clone()
         for state in self.state.values():
             for name in ("step", "momentum", "square"):
@@ -169,11 +164,6 @@ class Vadam(PerWeightOptimizer):
         count("size, the number of training examples,", size)
         for group in self.param_groups:
             group["size"] = size
-
-    def _examples(self, group: Group) -> float:
-        """Return how many examples the data counts as."""
-        examples: float = group["size"] / self.temperature
-        return examples
 
 
 def bias_correction(beta: float, step: Tensor) -> Tensor:

@@ -6,7 +6,6 @@ There is one group for each Gaussian weight tensor, and one for all ordinary par
 from __future__ import annotations
 
 import copy
-from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from typing import Any, overload
 
@@ -133,9 +132,22 @@ class PerWeightOptimizer(Optimizer):
         """Forget what was meant for this step alone."""
         self.shortening = None
 
-    @abstractmethod
     def update(self, group: Group) -> None:
         """Move the parameters of one group."""
+        if group["is_gaussian"]:
+            self.update_gaussian(group, *group["params"])
+            return
+        for parameter in group["params"]:
+            if parameter.grad is not None:
+                self.update_ordinary(parameter, parameter.grad, group["lr"])
+
+    def update_gaussian(self, group: Group, mu: nn.Parameter, rho: nn.Parameter) -> None:
+        """Move the means and spreads of one weight tensor."""
+        raise NotImplementedError
+
+    def update_ordinary(self, parameter: nn.Parameter, grad: Tensor, lr: float) -> None:
+        """Move an ordinary parameter."""
+        self.descend(parameter, grad, lr)
 
     def consolidate(self) -> None:
         """End a task: forget its moments, which say how large its gradients were."""

@@ -41,23 +41,18 @@ class GNG(PerWeightOptimizer):
         # "capturable" tells PyTorch to load the step counts onto the weights' device.
         super().__init__(groups, {"lr": positive("lr", lr), "capturable": True})
 
-    def update(self, group: Group) -> None:
-        """Move mu and rho of a Gaussian group along their natural gradients, ordinary parameters along plain ones."""
-        if not group["is_gaussian"]:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self._step(parameter, parameter.grad, group["lr"])
-            return
-        mu, rho = group["params"]
+    def update_gaussian(self, group: Group, mu: nn.Parameter, rho: nn.Parameter) -> None:
+        """Move mu and rho along their natural gradients."""
         sigma = F.softplus(rho)
         if rho.grad is not None:
             # dsigma/drho = sigmoid(rho) = 1 - exp(-sigma)
             ratio = sigma / torch.expm1(-sigma)
-            self._step(rho, (ratio.square_() * rho.grad).mul_(0.5), group["lr"])
+            self.update_ordinary(rho, (ratio.square_() * rho.grad).mul_(0.5), group["lr"])
         if mu.grad is not None:
-            self._step(mu, sigma.square_() * mu.grad, group["lr"])
+            self.update_ordinary(mu, sigma.square_() * mu.grad, group["lr"])
 
-    def _step(self, parameter: nn.Parameter, slope: Tensor, lr: float) -> None:
+    def update_ordinary(self, parameter: nn.Parameter, slope: Tensor, lr: float) -> None:
+        """Move a parameter along the running mean of its slope, which is the plain gradient where it is ordinary."""
         state, (b1, b2) = self.state[parameter], self.betas
         if not state:
             state["step"] = torch.zeros((), dtype=torch.float32, device=parameter.device)

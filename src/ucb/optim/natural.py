@@ -163,22 +163,18 @@ class UCBNG(PerWeightOptimizer):
         super().finish()
         self.observed, self.rows = {}, 0
 
-    def update(self, group: Group) -> None:
-        """Move sigma by the curvature that was observed, and every mean and ordinary parameter by its gradient."""
-        if group["is_gaussian"] and self._can_fuse(group):
-            mu, rho = group["params"]
+    def update_gaussian(self, group: Group, mu: nn.Parameter, rho: nn.Parameter) -> None:
+        """Move sigma by the curvature that was observed, and the mean by its gradient."""
+        if self._can_fuse(group):
             state = self.state[mu]
             may_move = self.movable.get(mu, self.keep_mask(mu))  # where there is both, nothing pruned may move
             known = state["curvature"], state["precision"], state["seen"], state.get("scale"), may_move
+            assert mu.grad is not None
             numbers = group["lr"], self.temperature, group["size"], self.beta, self.rows
             fused.natural(mu, rho, mu.grad, self.observed[mu], *known, *numbers)
-        elif group["is_gaussian"]:
+        else:
             self._learn_sigma(group)
             self._learn_mean(group)
-        else:
-            for parameter in group["params"]:
-                if parameter.grad is not None:
-                    self.descend(parameter, parameter.grad, group["lr"])
 
     def _can_fuse(self, group: Group) -> bool:
         """Say whether one kernel on a GPU does the whole step: it knows neither pull nor frozen weights nor streams."""
