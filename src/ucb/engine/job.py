@@ -84,7 +84,7 @@ class Job:
             net = build_net(self.net_name, first.shape[1:], stream.head_sizes, options).to(device)
         method = kind(net, settings, generator_for("noise", self.seed, device=device))
         torch.manual_seed(derived_seed("other", self.seed))
-        run = Run(
+        return Run(
             stream,
             method,
             training,
@@ -94,9 +94,6 @@ class Job:
             observer=observer,
             identity=self.identity(),
         )
-        for remark in stream.remarks:
-            run.observer.noted(remark)
-        return run
 
     def stream(self) -> Stream:
         """Return the tasks to learn."""

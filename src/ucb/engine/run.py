@@ -131,6 +131,8 @@ class Run:
 
     def learn(self) -> None:
         """Learn all tasks that are left."""
+        for remark in self.stream.remarks:
+            self.observer.noted(remark)
         while self.at.task < len(self.stream):
             self._learn_next_task()
 

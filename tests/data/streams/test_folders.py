@@ -6,6 +6,7 @@ import torch
 from PIL import Image
 
 from tests.data.streams.reading import CPU, everything
+from tests.waves.asking import ask
 from ucb.data.readers import labelled
 from ucb.data.streams.folders import folders
 from ucb.engine import Job, Learner, Observer, Schedule, Training, resume, start
@@ -210,3 +211,16 @@ def test_a_whole_run_reads_from_disk_what_does_not_fit(tmp_path):
         learner = Learner(mlp((3, 32, 32), stream.head_sizes, [16]), stream, "ord-ft", training=training)
         learnt.append([learner.learn(task)[-1].accuracy for task in stream.tasks])
     assert min(min(each) for each in learnt) > 60
+
+
+def test_the_command_names_what_it_leaves_out_on_the_console_and_in_the_log(tmp_path):
+    for name in "ab":
+        make_folder(tmp_path / name, ["x", "y"])
+    (tmp_path / "a" / "x" / "b\x1b[2Jad.png").write_bytes(b"no image")
+    words = ["run", "folders", "--data", str(tmp_path / "a"), "--data", str(tmp_path / "b"), "--method", "ord-ft"]
+    words += ["--net", "mlp", "--hidden", "8", "--set", "epochs=1", "--out", str(tmp_path / "out")]
+    answer = ask(*words)
+    assert answer.code == 0, answer
+    said = r"a: 1 image cannot be read and is left out: x/b\x1b[2Jad.png (it is no image of a known format)"
+    assert said in answer.out.replace("\n", " ")
+    assert said in (tmp_path / "out" / "log.txt").read_text()
