@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ucb import tuning
 from ucb.cli import app as commands
-from ucb.cli import tune
 from ucb.engine.recipes import Recipe, recipe_for
 from ucb.reproduce import table_named, tables
 from ucb.reproduce.compare import Measure
@@ -222,7 +222,7 @@ def test_commands_that_tune_search_what_the_recipe_says_was_tried(monkeypatch, t
         searched.append((record.search, points))
         raise ValueError("that is enough")
 
-    monkeypatch.setattr(tune, "by_grid", no_search)
+    monkeypatch.setattr(tuning, "by_grid", no_search)
     lines = [line for line in lines_of_commands() if line.startswith("ucb tune")]
     for line in lines:
         answer = CliRunner().invoke(commands.app, [*shlex.split(line)[1:], "--results", str(tmp_path)])

@@ -15,7 +15,7 @@ import pytest
 
 from tests.waves.asking import ask, sentence
 from tests.waves.data import blobs, digits
-from ucb.cli import learn as learn_module
+from ucb.cli import model as commands
 from ucb.engine import checkpoint
 from ucb.waves import ArrayExamples, Model, Watcher, files, keeping, learn, reading
 
@@ -324,7 +324,7 @@ MOMENTS = {
     "while permissions are copied": (shutil, "copymode", lambda deed: raises, False),
     "just after it is replaced": (Path, "replace", then_raises, True),
     "before the progress is removed": (files, "remove_progress", lambda deed: raises, True),
-    "before the report is printed": (learn_module, "_show", lambda deed: raises, True),
+    "before the report is printed": (commands, "show_wave", lambda deed: raises, True),
 }
 
 
