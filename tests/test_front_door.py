@@ -2,6 +2,7 @@
 
 import doctest
 import inspect
+import os
 import re
 import subprocess
 import sys
@@ -24,7 +25,9 @@ def needs(name):
 
 
 def python(code, **options):
-    return subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300, **options)
+    """Run a program, with one thread: beside other tests several would wait for each other."""
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-W", "error", "-c", code], check=True, timeout=300, env=environment, **options)
 
 
 def test_importing_it_loads_neither_torch_nor_numpy():
