@@ -15,8 +15,10 @@ from tests.cli.asking import interrupted, launched, refused, ucb
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.cli import main as entry
-from ucb.cli import show
-from ucb.cli.failing import how_to_resume
+from ucb.cli import result as printing
+from ucb.cli import run as running
+from ucb.cli import terminal
+from ucb.cli.run import describe_resuming
 from ucb.cli.watch import Live
 from ucb.engine.evaluate import Judgement
 from ucb.engine.recipes import recipe_for
@@ -140,7 +142,7 @@ def test_ctrl_c_while_the_page_about_seeds_is_written_does_not_deny_their_result
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(commands, "leave_report", interrupted)
+    monkeypatch.setattr(running, "leave_report", interrupted)
     answer = ucb(*SMALL, "--seeds", "0,1", "--out", tmp_path)
     assert answer.exit_code == 130
     assert answer.stderr.startswith("interrupted\n")
@@ -185,7 +187,7 @@ def test_an_interrupt_before_the_run_began_promises_nothing(tmp_path, monkeypatc
 
 
 def test_the_folder_in_the_advice_can_be_pasted(done):
-    assert how_to_resume(done[0]) == f"go on with: ucb resume '{done[0]}'"
+    assert describe_resuming(done[0]) == f"go on with: ucb resume '{done[0]}'"
 
 
 @pytest.mark.parametrize(
@@ -201,7 +203,10 @@ def test_the_folder_in_the_advice_can_be_pasted(done):
         ([*SMALL, "--set", "lr=fast"], "lr must be a number, not 'fast'"),
         ([*SMALL, "--set", "lr=-1"], "lr must be a number above 0, not -1.0"),
         ([*SMALL, "--set", "lr=0.00005"], "training ends when the rate falls below least_rate, 0.0001: nothing would"),
-        ([*SMALL, "--seed", "1", "--seeds", "0,1"], "--seed is one and --seeds are several: leave one of them out"),
+        (
+            [*SMALL, "--seed", "1", "--seeds", "0,1"],
+            "--seed names one seed and --seeds names several: leave one of them out",
+        ),
         ([*SMALL, "--set", "batch_size=2.5"], "batch_size must be a whole number, not '2.5'"),
         ([*SMALL, "--set", "cumulative=maybe"], "cumulative must be true or false, not 'maybe'"),
         ([*SMALL, "--set", "estimator=global"], "estimator must be one of weights, local, flipout"),
@@ -339,8 +344,8 @@ def result_with(tasks, accuracy=100.0):
 @pytest.mark.parametrize("tasks", [1, 2, 5, 10, 11, 40])
 @pytest.mark.parametrize("width", [44, 80, 120])
 def test_the_matrix_fits_the_terminal(tasks, width, monkeypatch, capsys):
-    monkeypatch.setattr(show, "console", Console(width=width))
-    show.show_result(result_with(tasks), Path("x"))
+    monkeypatch.setattr(terminal, "console", Console(width=width))
+    printing.show_result(result_with(tasks), Path("x"))
     out = capsys.readouterr().out
     table = out.split("\n\n")[1].splitlines()
     assert len(table) == tasks + 2
@@ -350,8 +355,8 @@ def test_the_matrix_fits_the_terminal(tasks, width, monkeypatch, capsys):
 
 
 def test_ten_tasks_have_the_whole_matrix_in_eighty_columns(monkeypatch, capsys):
-    monkeypatch.setattr(show, "console", Console(width=80))
-    show.show_result(result_with(10, 97.12), Path("x"))
+    monkeypatch.setattr(terminal, "console", Console(width=80))
+    printing.show_result(result_with(10, 97.12), Path("x"))
     assert re.search(r"^10( +97\.12){10}$", capsys.readouterr().out, re.MULTILINE)
 
 

@@ -13,8 +13,8 @@ import safetensors.torch
 from tests.cli.asking import refused
 from tests.engine.runs import small_run
 from tests.experiments.report.results import result, written
-from ucb.cli import app as commands
-from ucb.cli.failing import sentence
+from ucb.cli import terminal, watch
+from ucb.cli.command import describe
 from ucb.storage import flatten
 
 SMALL = ("run", "mnist-5split", "--method", "ord-ft", "--tasks", 1, "--epochs", 2, "--hidden", 4)
@@ -34,12 +34,12 @@ def files_of_at_most(size):
 def test_a_folder_that_is_removed_ends_its_run_with_a_failure(tmp_path, monkeypatch):
     folder = tmp_path / "run"
 
-    class Removing(commands.Lines):
+    class Removing(watch.Lines):
         def epoch_ended(self, epoch):
             shutil.rmtree(folder)
             super().epoch_ended(epoch)
 
-    monkeypatch.setattr(commands, "Lines", Removing)
+    monkeypatch.setattr(watch, "Lines", Removing)
     said = refused(*SMALL, "--out", folder, code=1)
     assert said == f"error: {folder} was removed while its run went on: what it learnt is lost\n"
 
@@ -51,7 +51,7 @@ def test_a_file_that_has_no_room_is_named(tmp_path):
     with files_of_at_most(2000):
         said = refused(*SMALL, "--out", tmp_path / "other", code=1, printed=True)
     assert f"error: {tmp_path / 'other'}/checkpoint-" in said
-    log = commands.Lines(commands.console, tmp_path / "log.txt")
+    log = watch.Lines(terminal.console, tmp_path / "log.txt")
     with files_of_at_most(50), pytest.raises(OSError, match=r"log\.txt.*File too large|File too large.*log\.txt"):
         log.keep("a" * 100)
 
@@ -109,7 +109,7 @@ def test_crafted_checkpoints_get_a_sentence(tmp_path):
         try:
             small_run("ucb", tmp_path, epochs=1).resume()
         except Exception as error:
-            said = sentence(error, tmp_path / "nowhere")
+            said = describe(error)
             assert "defect" not in said, said
             refusals += 1
         path.unlink()

@@ -12,9 +12,10 @@ import pytest
 
 from tests.cli.asking import launched, refused, ucb
 from tests.experiments.reproduce.made_up import keep, row, tiny
-from ucb.cli import reproduce
+from ucb.cli import reproduce as command
 from ucb.engine import InterruptedRunError, Observer
 from ucb.engine.recipes import Recipe
+from ucb.experiments import reproduce
 from ucb.experiments.reproduce import definitions
 from ucb.experiments.reproduce.running import side_by_side
 
@@ -112,7 +113,7 @@ def test_runs_that_ended_beside_one_that_was_stopped_are_counted(made_up, monkey
             raise InterruptedRunError("stopped")
 
     monkeypatch.setattr(reproduce, "carry_out", gpu)
-    monkeypatch.setattr(reproduce, "watching", lambda each: Stopped() if each.job.seed == 1 else Observer())
+    monkeypatch.setattr(command, "watch_planned", lambda each: Stopped() if each.job.seed == 1 else Observer())
     answer = ucb("reproduce", "tiny", "--methods", "ord-ft", "--seeds", "0,1")
     assert answer.exit_code == 130
     assert "interrupted: 1 of 4 runs are done" in answer.stderr

@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from ucb.cli import show
+from ucb.cli import result, terminal
 
 NAMES = ["cats [old]", "[red]dogs[/]", "[/oops]", "fish :fish:", "a\x1b[2Jb"]
 SHOWN = ["cats [old]", "[red]dogs[/]", "[/oops]", "fish :fish:", "a\\x1b[2Jb"]
@@ -13,13 +13,15 @@ SHOWN = ["cats [old]", "[red]dogs[/]", "[/oops]", "fish :fish:", "a\\x1b[2Jb"]
 def printed(request, monkeypatch, capsys):
     """Return the lines that a terminal, or a file, has got."""
     console = Console(width=120, force_terminal=request.param, color_system=None)
-    monkeypatch.setattr(show, "console", console)
+    monkeypatch.setattr(terminal, "console", console)
     return lambda: capsys.readouterr().out.splitlines()
 
 
 def test_names_of_tasks_are_words_and_not_markup(printed):
-    for _, table in show.forms({"tasks": NAMES, "accuracy_matrix": [[50.0] * (i + 1) for i in range(len(NAMES))]}):
-        show.print_table(table)
+    for _, table in result.accuracy_tables(
+        {"tasks": NAMES, "accuracy_matrix": [[50.0] * (i + 1) for i in range(len(NAMES))]}
+    ):
+        terminal.print_table(table)
     lines = printed()
     head, _, *rows = lines[: len(NAMES) + 2]
     places = [head.find(name) for name in SHOWN]
@@ -32,5 +34,5 @@ def test_names_of_tasks_are_words_and_not_markup(printed):
 
 
 def test_listed_names_and_what_is_said_of_them_are_no_markup_either(printed):
-    show.show_names({"cats [old]": "settings [x], :fish:"})
+    terminal.print_names({"cats [old]": "settings [x], :fish:"})
     assert [line.rstrip() for line in printed()] == ["cats [old]  settings [x], :fish:"]

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.cli.asking import launched
-from ucb.cli import threads
+from ucb.cli import main as threads
 
 BUSY = "import os\nwhile os.getppid() == {}:\n    pass"
 """Keeps a core busy for as long as the test is there."""
@@ -18,7 +18,7 @@ def told(*words, **variables):
     """What GNU's library for threads says of itself in a process of the command."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("OMP_", "GOMP_", "KMP_"))}
     environment |= {"OMP_DISPLAY_ENV": "verbose", **variables}
-    command = [sys.executable, "-m", "ucb", "--version"]
+    command = [sys.executable, "-m", "ucb", "list", "methods"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     if "GOMP_SPINCOUNT" not in done.stderr:
         pytest.skip("PyTorch has threads of another library here")

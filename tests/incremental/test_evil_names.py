@@ -8,7 +8,7 @@ import pytest
 
 from tests.experiments.report.results import result, written
 from tests.incremental.asking import ask
-from ucb.cli.predict import print_answers
+from ucb.cli.model import print_answers
 
 EVIL = "a\x1b]0;owned\x07\x1b[2Jb\x9b31m\u202e"
 """Sets the title, clears the screen, changes the colour and the direction of writing."""

@@ -15,7 +15,7 @@ import pytest
 
 from tests.incremental.asking import ask, sentence
 from tests.incremental.data import blobs, digits
-from ucb.cli import learn as learn_module
+from ucb.cli import model as commands
 from ucb.engine import checkpoint
 from ucb.incremental import ArrayExamples, Model, inputs, learn, learning
 from ucb.incremental.progress_file import lock_model, lock_path, progress_path
@@ -327,7 +327,7 @@ MOMENTS = {
     "while permissions are copied": (shutil, "copymode", lambda deed: raises, False),
     "just after it is replaced": (Path, "replace", then_raises, True),
     "before the progress is removed": (learning, "remove_progress", lambda deed: raises, True),
-    "before the report is printed": (learn_module, "_show", lambda deed: raises, True),
+    "before the report is printed": (commands, "show_wave", lambda deed: raises, True),
 }
 
 

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.incremental.asking import ask
-from ucb.cli.output import size
+from ucb.cli.terminal import format_bytes
 
 NAMES = ["猫", "Käfer", "🐛", "plain"]
 pytestmark = pytest.mark.usefixtures("small")
@@ -77,4 +77,4 @@ def test_numbers_and_nouns_agree(tmp_path):
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (15_940, "15.9 kB"), (33_290_000, "33.3 MB")],
 )
 def test_sizes(number, said):
-    assert size(number) == said
+    assert format_bytes(number) == said

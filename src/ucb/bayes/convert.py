@@ -86,6 +86,15 @@ def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True)
     layer's weights. Whatever has parameters or batch statistics but no Bayesian form stays as it is, and a
     ``LeftDeterministic`` warning names it; statistics are taken for each weight sample by itself. Parameters that do
     not require gradients become Gaussians that do not either.
+
+    - ``net``: any module; ``forward`` takes and returns what it did before, ``[batch, ...]``.
+    - ``spread``: sigma at the start, relative to the layer's weights; above 0.
+    - ``keep_means``: False draws new means.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2), spread=0.5)
+    >>> net(torch.randn(8, 20)).shape  # in training mode under one weight sample, in eval mode under the means
+    torch.Size([8, 2])
     """
     checks.positive("spread", spread)
     twin = _copied(net)

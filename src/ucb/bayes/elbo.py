@@ -42,6 +42,21 @@ class ELBO:
     under the ``weights`` estimator both use the same samples as far as they reach. ``stack`` is as in
     :func:`ucb.bayes.forward`. ``roots`` says how a likelihood of your own is curved (:mod:`ucb.bayes.curvature`), which
     :class:`ucb.optim.UCBNG` wants to know; for those that ship it is known.
+
+    - ``size``: N, the number of the task's training examples.
+    - ``prior``: the prior of the weights; by default the paper's :class:`ScaleMixture`.
+    - ``likelihood``: a function of output ``[batch, ...]`` and target that gives the mean NLL of the rows; by default
+      the cross-entropy of logits ``[batch, classes]`` and labels ``[batch]``.
+    - ``temperature``: the factor of the KL term; 1 aims at the true posterior, 0 leaves the likelihood alone.
+    - ``estimator``: "weights", "local" or "flipout": what is sampled.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
+    >>> objective = ucb.ELBO(size=500, temperature=0.01, samples=4, estimator="local")
+    >>> x, y = torch.randn(64, 20), torch.randint(2, (64,))
+    >>> terms = objective.backward(net, x, y)  # gradients are in .grad
+    >>> bool(torch.isclose(terms.loss, terms.nll + 0.01 / 500 * terms.kl))
+    True
     """
 
     size: int

@@ -91,7 +91,15 @@ class Gaussian(nn.Module):
 
 
 def gaussians(net: nn.Module) -> Iterator[tuple[str, Gaussian]]:
-    """Yield every Gaussian weight tensor of a net once, under the name its plain weight would have."""
+    """Yield every Gaussian weight tensor of a net once, under the name its plain weight would have.
+
+    Each has ``mu``, ``rho`` and ``sigma``, tensors of the plain weight's shape.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
+    >>> {name: tuple(gaussian.sigma.shape) for name, gaussian in ucb.gaussians(net)}
+    {'weight': (2, 20), 'bias': (2,)}
+    """
     for path, module in net.named_modules():
         if isinstance(module, Gaussian):
             parts = path.split(".")

@@ -41,6 +41,19 @@ def predict(
     """Average the class probabilities over ``samples`` weight samples, or use the mean weights with ``samples=0``.
 
     The net is put into eval mode for the while.
+
+    - ``net``: a Bayesian classifier that gives logits ``[batch, classes]``.
+    - ``x``: inputs ``[rows, ...]``; ``batch_size`` of them go through the net at a time.
+    - Returned are ``probabilities`` ``[rows, classes]``, and ``label``, ``entropy`` and ``mutual_information``
+      ``[rows]``, the last two in nats.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 3))
+    >>> answer = ucb.predict(net, torch.randn(8, 20), samples=10)
+    >>> answer.probabilities.shape, answer.label.shape
+    (torch.Size([8, 3]), torch.Size([8]))
+    >>> bool((answer.mutual_information <= answer.entropy).all())
+    True
     """
     count("samples", samples, least=0)
     training = [module for module in net.modules() if module.training]

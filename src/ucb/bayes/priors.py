@@ -68,7 +68,13 @@ def _number_or_tensor(value: float | Tensor) -> Tensor:
 
 
 class Normal(Prior):
-    """p(w) = N(mean, scale^2), with numbers, or with tensors that give every weight its own."""
+    """p(w) = N(mean, scale^2), with numbers, or with tensors that give every weight its own.
+
+    >>> import torch, ucb
+    >>> ucb.Normal(scale=0.5).log_prob(torch.zeros(3, 2)).shape  # for every weight by itself
+    torch.Size([3, 2])
+    >>> objective = ucb.ELBO(size=500, prior=ucb.Normal(0.5))
+    """
 
     is_closed = True
     mean: Tensor
@@ -118,6 +124,14 @@ class ScaleMixture(Prior):
 
     With the wider component taken out, log p = a + k w^2 + softplus(b + c w^2) with c <= 0: the exponential inside can
     only fade, so nothing overflows, cancels or turns into log 0, however large w is. The score is one sigmoid.
+
+    - ``pi``: the share of the first component, between 0 and 1.
+    - ``sigma_1``, ``sigma_2``: the standard deviations of the two components, above 0.
+
+    >>> import torch, ucb
+    >>> ucb.ScaleMixture(pi=0.25, sigma_1=1.0, sigma_2=0.01).log_prob(torch.zeros(3, 2)).shape
+    torch.Size([3, 2])
+    >>> objective = ucb.ELBO(size=500, prior=ucb.ScaleMixture(pi=0.5))
     """
 
     def __init__(self, pi: float = 0.25, sigma_1: float = 1.0, sigma_2: float = math.exp(-6)) -> None:
@@ -157,6 +171,16 @@ class PreviousPosterior(Prior):
     """The posterior of an earlier moment, weight by weight: yesterday's posterior is today's prior (VCL).
 
     Weights that the net did not have then (a new head) get ``otherwise``.
+
+    - ``net``: a Bayesian net; its means and sigmas are copied now.
+    - ``otherwise``: a prior for other weights; by default ``Normal()``.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
+    >>> objective = ucb.ELBO(size=500, prior=ucb.PreviousPosterior(net))
+    >>> terms = objective(net, torch.randn(8, 20), torch.randint(2, (8,)))
+    >>> abs(float(terms.kl)) < 1e-3  # nothing was learnt since
+    True
     """
 
     def __init__(self, net: nn.Module, otherwise: Prior | None = None) -> None:

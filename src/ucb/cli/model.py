@@ -1,58 +1,295 @@
-"""``ucb show`` and ``ucb forget-check``: what a model file holds, and what it still knows."""
+"""``ucb learn``, ``predict``, ``show``, ``forget-check`` and ``export``: a model file of your own data."""
 
 from __future__ import annotations
 
+import csv
+import re
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
-from rich import box
-from rich.table import Table
-from rich.text import Text
 
-from ucb.cli.failing import answering
-from ucb.cli.learn import Data, Debug, ModelFile, Verbose, show_skipped, stopping_well, watched
-from ucb.cli.output import print_json, size
-from ucb.cli.show import print_table, say
-from ucb.cli.terminal import printable
-from ucb.data.readers import Skipped
-from ucb.data.readers.reader import counted
-from ucb.incremental import Model
+from ucb.cli.command import Debug, Device, explain_interrupt, say_done_at_least
+from ucb.cli.terminal import (
+    format_bytes,
+    format_count,
+    make_table,
+    print_json,
+    print_table,
+    printable,
+    say,
+    warn,
+    write,
+)
 
+if TYPE_CHECKING:
+    from ucb.data.readers import Skipped
+    from ucb.incremental import Report
+
+FILES_SHOWN, CLASSES_SHOWN, CLASSES_OF_A_WAVE_SHOWN = 5, 30, 8
+"""Longer lists are cut."""
+FORMULA = re.compile(r"[=+\-@\t\r\n]")
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file.")]
+Data = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DATA", help="A folder with a folder of images for each class, or a .csv, .npz or .parquet file."
+    ),
+]
+Verbose = Annotated[bool, typer.Option("--verbose", help="Name every file that could not be read.")]
 Form = Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")]
-CLASSES_SHOWN = 30
 
 
-def show_command(context: typer.Context, model: ModelFile, form: Form = "text", debug: Debug = False) -> None:
-    """Say what a model has learnt, how certain each layer is, and what room is left."""
-    with answering(model, debug or context.obj), stopping_well(model):
-        facts = {**Model.open(Path(model)).show(), "bytes": model.stat().st_size}
+def learn_command(
+    model: ModelFile,
+    data: Data,
+    name: Annotated[str | None, typer.Option(metavar="WAVE", help="What to call this wave.  [default: wave N]")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="fixed: an exact Bayesian head on a fixed trunk; ucb-ng: a Bayesian net.  [default: fixed, or the "
+            "model's]"
+        ),
+    ] = None,
+    net: Annotated[str | None, typer.Option(help="With ucb-ng: small, mlp, alexnet or resnet18.")] = None,
+    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of a table with the classes.")] = None,
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="The seed of the held-out choice and of all noise.  [default: 0]")
+    ] = None,
+    device: Device = "cpu",
+    epochs: Annotated[int | None, typer.Option(min=1, help="With ucb-ng: the most epochs a wave may take.")] = None,
+    again: Annotated[bool, typer.Option("--again", help="Learn data again that the model has learnt before.")] = False,
+    verbose: Verbose = False,
+    debug: Debug = False,
+) -> None:
+    """Learn a wave: one delivery of labelled data.
+
+    The first wave makes MODEL; later ones, with old classes or new, are added to it. DATA may be deleted afterwards.
+    """
+    from ucb import incremental
+    from ucb.cli.watch import ExampleBar
+
+    with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
+        report = incremental.learn(
+            model,
+            data,
+            name,
+            method=method,
+            net=net,
+            label=label,
+            seed=seed,
+            device=device,
+            epochs=epochs,
+            observer=watcher,
+            again=again,
+        )
+        watcher.stop()
+        with say_done_at_least(f"the wave is learnt, and {model} has it: do not learn it again"):
+            show_wave(report, model, verbose)
+
+
+def predict_command(
+    model: ModelFile,
+    inputs: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="INPUT", help="Images, folders, patterns such as '*.png', one table, or - to read paths from stdin."
+        ),
+    ],
+    form: Annotated[Literal["text", "json", "csv"], typer.Option("--format", help="text, json or csv.")] = "text",
+    device: Device = "cpu",
+    verbose: Verbose = False,
+    debug: Debug = False,
+) -> None:
+    """Say for each input which class it is, how probable that is, and whether the model is unsure of it."""
+    from ucb.cli.watch import ExampleBar
+    from ucb.incremental import Model
+
+    with _explain_stopping(model), ExampleBar("predicting") as watcher:
+        found = Model.open(model, device).predict(inputs, observer=watcher)
+        watcher.stop()
+        for remark in found.remarks:
+            warn(f"note: {remark}")
+        _show_skipped(found.skipped, verbose or form == "json", on_errors=True)
+        if not found:
+            raise RuntimeError("none of the inputs can be read" if found.skipped else "there are no inputs")
+        print_answers(found, form)
+
+
+def show_command(model: ModelFile, form: Form = "text", debug: Debug = False) -> None:
+    """Show what a model has learnt, how certain each layer is, and how much capacity is left."""
+    from ucb.incremental import Model
+
+    with _explain_stopping(model):
+        facts = {**Model.open(model).show(), "bytes": model.stat().st_size}
         if form == "json":
             print_json(facts)
         else:
-            _show(model, facts)
+            _show_facts(model, facts)
 
 
-def _show(model: Path, facts: dict[str, Any]) -> None:
+def forget_check_command(
+    model: ModelFile,
+    data: Data,
+    form: Form = "text",
+    device: Device = "cpu",
+    verbose: Verbose = False,
+    debug: Debug = False,
+) -> None:
+    """Measure how much a model still knows of labelled data, beside what it knew when it learnt them.
+
+    The model learns nothing from this.
+    """
+    from ucb.cli.watch import ExampleBar
+    from ucb.incremental import Model
+
+    with _explain_stopping(model), ExampleBar("checking") as watcher:
+        found = Model.open(model, device).forget_check(data, watcher)
+        watcher.stop()
+        if form == "json":
+            print_json(found)
+        else:
+            _show_check(found, verbose)
+
+
+def export_command(
+    model: ModelFile,
+    out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The ONNX file to write.")],
+    debug: Debug = False,
+) -> None:
+    """Write a model as an ONNX file, after a check that onnxruntime answers with it as `ucb predict` does."""
+    from ucb.incremental import Model
+
+    with _explain_stopping(model):
+        if out.exists() and model.exists() and out.samefile(model):
+            raise ValueError(f"{out} is the model itself: name another file")
+        done = Model.open(model).export(out)
+        say(f"onnxruntime answers like ucb: no probability differs by more than {done.difference:.1e}")
+        say(f"the model is in {out} ({format_bytes(done.bytes)}); it does not tell when it is unsure")
+
+
+def _explain_stopping(model: Path, learns: bool = False) -> AbstractContextManager[None]:
+    """Answer Ctrl-C with a sentence about the model."""
+    before = _stamp(model)
+
+    def explain(_: BaseException) -> str:
+        if not learns:
+            return f"interrupted: {model} is as it was"
+        from ucb.incremental.progress_file import progress_path, remove_progress
+
+        if _stamp(model) != before:
+            remove_progress(model)
+            return f"interrupted, but the wave is learnt: {model} has it"
+        kept = progress_path(model).exists()
+        how = "the same command goes on where it stopped" if kept else "nothing of this wave was kept"
+        return f"interrupted: {model} {'is as it was' if model.exists() else 'is not there yet'}; {how}"
+
+    return explain_interrupt(explain)
+
+
+def _stamp(model: Path) -> tuple[int, int] | None:
+    """Return what tells a model file from the one that replaces it."""
+    if not model.is_file():
+        return None
+    status = model.stat()
+    return status.st_ino, status.st_mtime_ns
+
+
+def show_wave(report: Report, model: Path, verbose: bool) -> None:
+    """Say what came of learning a wave."""
+    wave = report.wave
+    for remark in report.remarks:
+        say(f"note: {remark}")
+    _show_skipped(report.skipped, verbose)
+    number, classes = sum(wave.examples.values()), len(wave.examples)
+    new = f", {len(report.new_classes)} of them new" if report.new_classes else ", none of them new"
+    what = f"{format_count(number, 'example', 'examples')} of {format_count(classes, 'class', 'classes')}"
+    say(f"learnt {wave.name!r}: {what}{new}, in {report.seconds:.1f} s")
+    if wave.accuracy is None:
+        say("too few examples to hold any out: the accuracy is not known")
+    else:
+        asked = sum(asked for asked, _ in wave.held_out.values())
+        what = format_count(asked, "held-out example", "held-out examples")
+        say(f"right in {wave.accuracy:.2f} % of {what} of this wave, with all classes so far to choose from")
+    if report.effects:
+        say(f"effect on each earlier wave ({report.effects[0].meaning}):")
+    for effect in report.effects:
+        say(f"  {effect.wave!r}: {effect.change:.3f}, {effect.words}")
+    for warning in report.warnings:
+        warn(f"warning: {printable(warning)}")
+    say(f"the model is in {model} ({format_bytes(model.stat().st_size)}); the data are no longer needed")
+
+
+def _show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False) -> None:
+    """Name what could not be read."""
+    if not skipped:
+        return
+    tell, one = (warn, "input") if on_errors else (say, "example")
+    tell(
+        format_count(len(skipped), f"{one} could not be read and is", f"{one}s could not be read and are")
+        + " left out:"
+    )
+    shown = skipped if verbose else skipped[:FILES_SHOWN]
+    for each in shown:
+        tell(f"  {printable(each.name)}: {printable(each.why)}")
+    if len(skipped) > len(shown):
+        tell(f"  and {len(skipped) - len(shown)} more (--verbose names all)")
+
+
+def print_answers(rows: list[dict[str, Any]], form: str) -> None:
+    """Print answers as text, JSON or CSV."""
+    if form == "json":
+        print_json(rows)
+    elif form == "csv":
+        write(_csv([{**row, "unsure": "yes" if row["unsure"] else "no"} for row in rows]))
+    else:
+        names, labels = (max(len(row[key]) for row in rows) for key in ("file", "label"))
+        for row in rows:
+            unsure = "  unsure" if row["unsure"] else ""
+            figures = f"{100 * row['probability']:6.2f} %  entropy {row['entropy']:.3f}"
+            figures += f"  mutual information {row['mutual_information']:.3f}"
+            say(f"{printable(row['file']):<{names}}  {printable(row['label']):<{labels}}  {figures}{unsure}")
+
+
+def _csv(rows: list[dict[str, Any]]) -> str:
+    lines: list[str] = []
+    # With its own end of lines, and no other, the writer puts quotes around every kind of break inside a cell.
+    writer = csv.DictWriter(SimpleNamespace(write=lines.append), rows[0])
+    writer.writeheader()
+    for row in rows:
+        writer.writerow({key: _cell(value) if isinstance(value, str) else value for key, value in row.items()})
+    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    """Return a text that no spreadsheet takes for a formula: an apostrophe says that it is none. Numbers stay."""
+    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
+
+
+def _show_facts(model: Path, facts: dict[str, Any]) -> None:
     shape = "x".join(str(side) for side in facts["input"])
     kind = "images" if len(facts["input"]) == 3 else "rows"
     net = f" ({facts['net']})" if facts["net"] else ""
-    say(f"{model}: {size(facts['bytes'])}, {facts['method']}{net}, {kind} of {shape}")
-    say(f"{counted(len(facts['classes']), 'class', 'classes')}: {_some_classes(facts['classes'])}")
+    say(f"{model}: {format_bytes(facts['bytes'])}, {facts['method']}{net}, {kind} of {shape}")
+    classes = [f"{printable(name)} ({number})" for name, number in facts["classes"].items()]
+    more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
+    say(f"{format_count(len(classes), 'class', 'classes')}: {', '.join(classes[:CLASSES_SHOWN])}{more}\n")
+    heads = ["wave", "classes", "examples", "right (%)", "of held-out"]
+    print_table(make_table(heads, map(_wave_row, facts["waves"]), left={"classes"}, wrap=heads))
     say("")
-    rows = [_wave_row(wave) for wave in facts["waves"]]
-    print_table(_table(["wave", "classes", "examples", "right (%)", "of held-out"], rows))
-    say("")
-    rows = [_layer_row(layer) for layer in facts["layers"]]
-    print_table(_table(["layer", "weights", "sigma now / before", ""], rows))
-    say("")
-    say(f"capacity left: {100 * facts['capacity_left']:.0f} %")
-    say(f"unsure above a doubt of {facts['unsure_above']:.2f}")
+    heads = ["layer", "weights", "sigma now / before", ""]
+    print_table(make_table(heads, map(_layer_row, facts["layers"]), left={""}, wrap=heads))
+    say(f"\ncapacity left: {100 * facts['capacity_left']:.0f} %")
+    say(f"unsure above a doubt of {facts['unsure_above']:.2f} (how unlike held-out examples the input and answer are)")
     say(f"scores are multiplied by {facts['scale']:.3g} before they become probabilities")
 
 
 def _wave_row(wave: dict[str, Any]) -> list[str]:
-    named = ", ".join(wave["classes"][:8]) + (", ..." if len(wave["classes"]) > 8 else "")
+    more = ", ..." if len(wave["classes"]) > CLASSES_OF_A_WAVE_SHOWN else ""
+    named = ", ".join(wave["classes"][:CLASSES_OF_A_WAVE_SHOWN]) + more
     return [wave["name"], named, str(wave["examples"]), _percent(wave["accuracy"]), str(wave["held_out"])]
 
 
@@ -61,54 +298,26 @@ def _layer_row(layer: dict[str, Any]) -> list[str]:
     return [layer["layer"], str(layer["weights"]), sigma, layer["note"]]
 
 
-def _some_classes(classes: dict[str, int]) -> str:
-    named = [f"{printable(name)} ({number})" for name, number in list(classes.items())[:CLASSES_SHOWN]]
-    return ", ".join(named) + (f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else "")
+def _show_check(found: dict[str, Any], verbose: bool) -> None:
+    from ucb.data.readers import Skipped
 
-
-def forget_check_command(
-    context: typer.Context,
-    model: ModelFile,
-    data: Data,
-    form: Form = "text",
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
-    verbose: Verbose = False,
-    debug: Debug = False,
-) -> None:
-    """Measure what a model still knows of labelled data, beside what it knew when it learnt them. It learns nothing."""
-    with answering(model, debug or context.obj), stopping_well(model), watched("checking") as watcher:
-        found = Model.open(Path(model), device).forget_check(data, watcher)
-        watcher.done()
-        if form == "json":
-            print_json(found)
-            return
-        for remark in found["remarks"]:
-            say(f"note: {remark}")
-        show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
-        heads = ["asked", "right now (%)", "when learnt (%)"]
-        for what, key in ("class", "classes"), ("wave", "waves"):
-            rows = [[e[what], str(e["asked"]), _percent(e["now"]), _percent(e["then"])] for e in found[key]]
-            if rows:
-                print_table(_table([what, *heads], rows))
-                say("")
-        for name, figures in found["unknown_classes"].items():
-            said = f"{counted(figures['asked'], 'example', 'examples')}, unsure of {figures['unsure']}"
-            say(f"the model does not know the class {name!r} ({said})")
-        if found["asked"]:
-            said = f"{counted(found['asked'], 'example', 'examples')} of classes it knows"
-            said += f"; unsure of {found['unsure']} of them"
-            say(f"right in {found['accuracy']:.2f} % of {said}")
+    for remark in found["remarks"]:
+        say(f"note: {remark}")
+    _show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
+    for what, key in ("class", "classes"), ("wave", "waves"):
+        rows = [[e[what], str(e["asked"]), _percent(e["now"]), _percent(e["then"])] for e in found[key]]
+        if rows:
+            heads = [what, "asked", "right now (%)", "when learnt (%)"]
+            print_table(make_table(heads, rows, wrap=heads))
+            say("")
+    for name, figures in found["unknown_classes"].items():
+        asked = format_count(figures["asked"], "example", "examples")
+        say(f"the model does not know the class {name!r} ({asked}, unsure of {figures['unsure']})")
+    if found["asked"]:
+        asked = format_count(found["asked"], "example", "examples")
+        unsure = f"unsure of {found['unsure']} of them"
+        say(f"right in {found['accuracy']:.2f} % of {asked} of classes it knows; {unsure}")
 
 
 def _percent(value: float | None) -> str:
     return "-" if value is None else f"{value:.2f}"
-
-
-def _table(heads: list[str], rows: list[list[str]]) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
-    for place, head in enumerate(heads):
-        number = any(word in head for word in ("(%)", "asked", "examples", "weights", "sigma", "held-out"))
-        table.add_column(head, justify="right" if number and place else "left")
-    for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
-    return table

@@ -6,110 +6,97 @@ from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from ucb.bayes.checks import count
-from ucb.cli.failing import FAILED, INTERRUPTED, answering, warn
-from ucb.cli.order import seeds_in
-from ucb.cli.show import console, say, show_names
-from ucb.cli.terminal import write
-from ucb.cli.watch import Lines, line_of
-from ucb.devices import device_called
-from ucb.engine import Epoch, InterruptedRunError, Observer
-from ucb.experiments.reproduce import (
-    FORMATS,
-    DamagedResultError,
-    carry_out,
-    plan,
-    table_named,
-    tables,
-)
-from ucb.experiments.reproduce import ReproducedRow as Row
-from ucb.experiments.reproduce import ReproducedTable as Table
-from ucb.experiments.reproduce import RunOutcome as Outcome
-from ucb.experiments.reproduce import TableRun as Planned
-from ucb.experiments.reproduce import compare_table as compared
-from ucb.experiments.reproduce.compare import CANNOT, NO_RECIPE
-from ucb.experiments.reproduce.planning import choose_rows as chosen
-from ucb.experiments.reproduce.running import CallRecord, log_of
+from ucb.cli.command import FAILED, Debug, Device, explain_interrupt
+from ucb.cli.run import parse_seeds
+from ucb.cli.terminal import console, print_names, say, warn, write
+
+if TYPE_CHECKING:
+    from ucb.engine import Observer
+    from ucb.experiments.reproduce import ReproducedRow, ReproducedTable, RunOutcome, TableRun
 
 
-def _tables(begun: str) -> list[str]:
+def complete_table(begun: str) -> list[str]:
     """Complete the name of a table."""
+    from ucb.experiments.reproduce import tables
+
     return [name for name in tables() if name.startswith(begun)]
 
 
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
-HELP = "Which table: `ucb table` lists them."
-
-
-class InShort(Lines):
-    """Prints the accuracies after each task; epochs go to the log only."""
-
-    def epoch_ended(self, epoch: Epoch) -> None:
-        """Keep the epoch."""
-        self.keep(line_of(epoch))
-
-
-def watching(planned: Planned) -> Observer:
-    """Return what shows a run of a table."""
-    return InShort(console, log_of(planned), f"{planned.name}: ")
-
-
 def reproduce_command(
-    context: typer.Context,
-    table: Annotated[str, typer.Argument(metavar="TABLE", help=HELP, autocompletion=_tables)],
+    table: Annotated[
+        str,
+        typer.Argument(
+            metavar="TABLE", help="A table of the paper; `ucb table` lists them.", autocompletion=complete_table
+        ),
+    ],
     methods: Annotated[
-        str | None, typer.Option(metavar="ucb,hat", help="Only these methods or rows, with commas between.")
+        str | None, typer.Option(metavar="ucb,hat", help="Only these methods or rows, separated by commas.")
     ] = None,
     seeds: Annotated[
-        str, typer.Option(metavar="1,2,3", help="Which seeds; seed 0 is the one that settings are chosen by.")
+        str, typer.Option(metavar="1,2,3", help="The seeds. Settings were chosen with seed 0, so it is left out.")
     ] = "1,2,3",
-    device: Annotated[str, typer.Option(help="cpu, cuda or cuda:N.")] = "cpu",
+    device: Device = "cpu",
     jobs: Annotated[
-        int, typer.Option(help="On a CPU so many processes, a thread each; on a GPU so many rows side by side.")
+        int, typer.Option(help="Runs at a time: processes with one thread each on a CPU, rows side by side on a GPU.")
     ] = 1,
-    out: Annotated[Path, typer.Option(help="Where results are kept, in tables/TABLE.")] = Path("results"),
+    out: Annotated[Path, typer.Option(help="The folder of results; they go to tables/TABLE in it.")] = Path("results"),
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
     debug: Debug = False,
 ) -> None:
-    """Run what a table still lacks, and go on with what was cut; each run is a file in the results.
+    """Run what is still missing in a table, and go on with runs that were interrupted; each result is a file.
 
-    Runs under way are in runs/tables/TABLE. Whatever stops it, the same command goes on.
+    Runs under way are in runs/tables/TABLE. Whatever stops this command, the same command goes on.
     """
-    with answering(out, debug or bool(context.obj)):
-        count("jobs", jobs)
-        device_called(device)  # a plan may be of another machine
-        only = [] if methods is None else names_in(methods)
-        asked = table_named(table)
-        planned = plan(asked, seeds_in(seeds), only=only, device=device, results=out)
-        impossible = [row for row in chosen(asked, only) if row.obstacle]
-        show_plan(asked, planned, impossible)
-        if not dry_run:
-            _carry_out(asked, planned, jobs, out, [row.name for row in impossible] if only else [])
+    from ucb.bayes.checks import count
+    from ucb.devices import device_called
+    from ucb.experiments.reproduce import plan, table_named
+    from ucb.experiments.reproduce.planning import choose_rows
+
+    count("jobs", jobs)
+    device_called(device)  # a plan may be of another machine
+    only = [] if methods is None else parse_names(methods)
+    asked = table_named(table)
+    planned = plan(asked, parse_seeds(seeds), only=only, device=device, results=out)
+    impossible = [row for row in choose_rows(asked, only) if row.obstacle]
+    show_plan(asked, planned, impossible)
+    if not dry_run:
+        _carry_out(asked, planned, jobs, out, [row.name for row in impossible] if only else [])
 
 
 def table_command(
-    context: typer.Context,
     table: Annotated[
-        str | None, typer.Argument(metavar="TABLE", help="Which; all are listed if left out.", autocompletion=_tables)
+        str | None,
+        typer.Argument(metavar="TABLE", help="Which table; without it, all are listed.", autocompletion=complete_table),
     ] = None,
-    format_: Annotated[Literal["text", "md", "csv", "tex", "json"], typer.Option("--format")] = "text",
-    results: Annotated[Path, typer.Option(help="Where results are kept.")] = Path("results"),
+    format_: Annotated[
+        Literal["text", "md", "csv", "tex", "json"], typer.Option("--format", help="text, md, csv, tex or json.")
+    ] = "text",
+    results: Annotated[Path, typer.Option(help="The folder of results.")] = Path("results"),
     debug: Debug = False,
 ) -> None:
-    """Print a table of ours beside the paper's figures: mean and spread over seeds, and the difference in ACC."""
-    with answering(results, debug or bool(context.obj)):
-        if table is None:
-            show_tables(results)
-            return
+    """Print our results beside the paper's: mean and spread over seeds, and the difference in ACC (mean accuracy)."""
+    from ucb.experiments.reproduce import FORMATS, compare_table, table_named
+
+    if table is None:
+        show_tables(results)
+    else:
         asked = table_named(table)
-        write(FORMATS[format_](asked, compared(asked, results)))
+        write(FORMATS[format_](asked, compare_table(asked, results)))
 
 
-def names_in(words: str) -> list[str]:
+def watch_planned(planned: TableRun) -> Observer:
+    """Return what shows a run of a table."""
+    from ucb.cli.watch import LinesWithoutEpochs
+    from ucb.experiments.reproduce.running import log_of
+
+    return LinesWithoutEpochs(console, log_of(planned), f"{planned.name}: ")
+
+
+def parse_names(words: str) -> list[str]:
     """Return the names in a list with commas; an empty one is refused, as it could be read as all or as none."""
     names = [word.strip() for word in words.split(",")]
     if not all(names):
@@ -119,24 +106,29 @@ def names_in(words: str) -> list[str]:
 
 def show_tables(results: Path) -> None:
     """List the tables with how much of each is measured; one that cannot be read does not hide the others."""
+    from ucb.experiments.reproduce import DamagedResultError, tables
+
     about, damaged = {}, list[str]()
     for name, table in tables().items():
         try:
-            said = progress(table, results)
+            said = describe_progress(table, results)
         except DamagedResultError as error:
             said = "it cannot be read"
             damaged += str(error).splitlines()
         about[name] = f"{table.about}: {said}"
-    show_names(about)
+    print_names(about)
     for line in dict.fromkeys(damaged):  # runs may serve several tables
         warn(f"error: {line}")
     if damaged:
         raise typer.Exit(FAILED)
 
 
-def progress(table: Table, results: Path) -> str:
+def describe_progress(table: ReproducedTable, results: Path) -> str:
     """Say how much of a table is measured."""
-    lines = [line for line in compared(table, results) if line.verdict != CANNOT]
+    from ucb.experiments.reproduce import compare_table
+    from ucb.experiments.reproduce.compare import CANNOT
+
+    lines = [line for line in compare_table(table, results) if line.verdict != CANNOT]
     measured = [line for line in lines if line.seeds]
     words = f"{len(measured)} of {len(lines)} rows measured"
     if measured:
@@ -146,7 +138,7 @@ def progress(table: Table, results: Path) -> str:
     return words
 
 
-def show_plan(table: Table, planned: Sequence[Planned], impossible: Sequence[Row]) -> None:
+def show_plan(table: ReproducedTable, planned: Sequence[TableRun], impossible: Sequence[ReproducedRow]) -> None:
     """Say for each row what there is and what will be done."""
     states = Counter(each.state for each in planned)
     say(f"{table.id}: {table.about}")
@@ -157,16 +149,20 @@ def show_plan(table: Table, planned: Sequence[Planned], impossible: Sequence[Row
         rows[row if home == table.id else f"{home}/{row}"] = "; ".join(
             f"{state}: seed {', '.join(str(each.job.seed) for each in listed if each.state == state)}"
             for state in dict.fromkeys(each.state for each in listed)
-        ) + _settings(listed[0])
-    show_names(rows)
+        ) + _describe_settings(listed[0])
+    print_names(rows)
     for each in planned:
         if each.remove:
-            say(f"{each.name} {_hindered(each)}: to run it anew, remove {' and '.join(map(str, each.remove))}")
+            say(
+                f"{each.name} {_describe_hindrance(each)}: to run it anew, remove {' and '.join(map(str, each.remove))}"
+            )
     for row_ in impossible:
         say(f"{row_.name} cannot be run: {row_.obstacle}")
 
 
-def _settings(planned: Planned) -> str:
+def _describe_settings(planned: TableRun) -> str:
+    from ucb.experiments.reproduce.compare import NO_RECIPE
+
     job = planned.job
     settings = job.net_options | job.training | job.settings
     words = [", ".join(f"{name} {value}" for name, value in settings.items())]
@@ -174,30 +170,36 @@ def _settings(planned: Planned) -> str:
     return f" ({'; '.join(filter(None, words)) or 'defaults'})"
 
 
-def _hindered(planned: Planned) -> str:
+def _describe_hindrance(planned: TableRun) -> str:
     what = "was run with other settings" if planned.state == "other settings" else "cannot be used"
     return f"{what} ({'; '.join(planned.why)})"
 
 
-def _carry_out(table: Table, planned: Sequence[Planned], jobs: int, out: Path, impossible: Sequence[str]) -> None:
+def _carry_out(
+    table: ReproducedTable, planned: Sequence[TableRun], jobs: int, out: Path, impossible: Sequence[str]
+) -> None:
     """Run what is to do; at the end say what was asked for and is not there, and exit accordingly."""
+    from ucb.experiments.reproduce import carry_out
+    from ucb.experiments.reproduce.running import CallRecord
+
     total, done = sum(each.to_do for each in planned), 0
     lacking = list[str]()
     record = CallRecord(table.id, planned, jobs, out) if total else None
-    try:
-        for outcome in carry_out(planned, watching, jobs):
+
+    def explain(_: BaseException) -> str:
+        if record is not None:
+            record.close(is_whole=False)
+        ended = sum(each.to_do and each.result.is_file() for each in planned)  # some end while others are stopped
+        return f"interrupted: {ended} of {total} runs are done; the same command goes on from here"
+
+    with explain_interrupt(explain):
+        for outcome in carry_out(planned, watch_planned, jobs):
             done += 1
             assert record is not None
             record.add(outcome)
-            say(f"[{done}/{total}] {outcome.planned.name}: {_said(outcome)}")
+            say(f"[{done}/{total}] {outcome.planned.name}: {_describe_outcome(outcome)}")
             if outcome.result is None:
                 lacking.append(f"{outcome.planned.name}: {outcome.failure}")
-    except (InterruptedRunError, KeyboardInterrupt):
-        done = sum(each.to_do and each.result.is_file() for each in planned)  # some end while others are stopped
-        if record is not None:
-            record.close(is_whole=False)
-        warn(f"interrupted: {done} of {total} runs are done; the same command goes on from here")
-        raise typer.Exit(INTERRUPTED) from None
     if record is not None:
         record.close(is_whole=True)
         say(f"{total} runs took {record.values['seconds']:.0f} s on {record.values['device']}; {record.path} says so")
@@ -209,7 +211,7 @@ def _carry_out(table: Table, planned: Sequence[Planned], jobs: int, out: Path, i
         raise typer.Exit(FAILED)
 
 
-def _said(outcome: Outcome) -> str:
+def _describe_outcome(outcome: RunOutcome) -> str:
     if outcome.result is None:
         return f"failed: {outcome.failure}"
     result = outcome.result

@@ -1,34 +1,40 @@
-"""Names from somebody's file must not act on a terminal: it sees the codes of characters that would."""
+"""All printing: text, tables and JSON that any terminal, file or program can take.
+
+Names that come from somebody's file must not act on a terminal: it gets the codes of characters that would.
+"""
 
 from __future__ import annotations
 
+import io
+import json
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
+from rich import box
 from rich.console import Console, ConsoleOptions, RenderableType
+from rich.measure import Measurement
 from rich.segment import Segment
-from typer.core import TyperGroup
+from rich.table import Table
+from rich.text import Text
+
+WIDE = 200
+"""Columns of a table that a file gets."""
 
 
 def printable(text: str) -> str:
-    """Return a text as one line that may go to a terminal: what cannot be seen is written as a code."""
+    """Return a text as one line that is safe on a terminal: characters that cannot be seen are written as codes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def printable_lines(text: str) -> str:
-    """Return a text whose lines stay lines."""
+    """Return a text that is safe on a terminal, with its line breaks."""
     return "\n".join(map(printable, text.split("\n")))
 
 
-def write(text: str) -> None:
-    """Write a text for programs: a file gets it as it is, a terminal as it may."""
-    sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
-
-
 class Terminal(Console):
-    """Prints nothing that a terminal would obey, but what Rich itself puts between the texts."""
+    """Prints nothing that a terminal would obey, except what Rich itself puts between the texts."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Return the pieces of what is printed. Every message comes through here, so none can forget it."""
@@ -36,25 +42,97 @@ class Terminal(Console):
             yield piece if piece.control else piece._replace(text=printable_lines(piece.text))
 
 
-class Commands(TyperGroup):
-    """The commands, whose refusals of words they do not know are printable too."""
-
-    def make_context(self, *args: Any, **options: Any) -> Any:
-        """Read the options before the command."""
-        with _printable_refusals():
-            return super().make_context(*args, **options)
-
-    def invoke(self, ctx: Any) -> Any:
-        """Read the rest, and answer."""
-        with _printable_refusals():
-            return super().invoke(ctx)
+console, errors = Terminal(), Terminal(stderr=True)
 
 
-@contextmanager
-def _printable_refusals() -> Iterator[None]:
+def say(line: str) -> None:
+    """Print a line: a terminal gets it wrapped between words, a file as it is."""
+    _print_line(console, line)
+
+
+def warn(line: str) -> None:
+    """Print a line on standard error."""
+    with suppress(OSError):  # nobody is left to tell
+        _print_line(errors, line)
+
+
+def _print_line(where: Console, line: str) -> None:
+    where.print(line, highlight=False, markup=False, emoji=False, soft_wrap=not where.is_terminal)
+
+
+def write(text: str) -> None:
+    """Write a text for programs: a file gets it as it is, a terminal without what it would obey."""
+    sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
+
+
+def print_json(facts: Any) -> None:
+    """Print JSON: names as they are where they can be written, and never NaN, which JSON does not have."""
     try:
-        yield
-    except Exception as error:
-        if isinstance(message := getattr(error, "message", None), str):
-            error.message = printable(message)  # type: ignore[attr-defined]
-        raise
+        text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
+    except ValueError:
+        raise RuntimeError("the model's figures are not finite numbers: its file is damaged") from None
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(facts, indent=1)
+    write(text + "\n")
+
+
+def escape_what_cannot_be_written() -> None:
+    """Write a character that the terminal's or the file's encoding lacks as a code, instead of failing."""
+    for stream in sys.stdout, sys.stderr:
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def format_bytes(number: int) -> str:
+    """Return a number of bytes with its unit."""
+    for unit, name in (1_000_000, "MB"), (1000, "kB"):
+        if number >= unit:
+            return f"{number / unit:.1f} {name}"
+    return f"{number} bytes"
+
+
+def format_count(number: int, one: str, many: str) -> str:
+    """Return a number with its words: ``1 file is`` or ``2 files are``."""
+    return f"{number:,} {one if number == 1 else many}"
+
+
+def make_table(
+    heads: Sequence[str], rows: Iterable[Sequence[str]], left: Collection[str] = (), wrap: Collection[str] = ()
+) -> Table:
+    """Return a table. The first column and those in ``left`` are aligned left; those in ``wrap`` may take two lines."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
+    for place, head in enumerate(heads):
+        justify = "left" if place == 0 or head in left else "right"
+        table.add_column(Text(printable(head)), justify=justify, no_wrap=head not in wrap)  # type: ignore[arg-type]
+    for row in rows:
+        table.add_row(*(Text(printable(cell)) for cell in row))
+    return table
+
+
+def print_table(table: Table, width: int | None = None) -> None:
+    """Print a table; a file gets it at most ``width`` columns wide, without blanks at the ends of its lines."""
+    if console.is_terminal:
+        console.print(table, highlight=False)
+        return
+    written = io.StringIO()
+    Console(file=written, width=width or console.width).print(table, highlight=False)
+    for line in written.getvalue().splitlines():
+        say(line.rstrip())
+
+
+def print_names(about: Mapping[str, str]) -> None:
+    """Print names, and what each of them is."""
+    table = Table(box=None, show_header=False, pad_edge=False)
+    table.add_column(no_wrap=True)
+    table.add_column()
+    for name, what in about.items():
+        table.add_row(Text(printable(name)), Text(what))
+    print_table(table)
+
+
+def fits(table: Table) -> bool:
+    """Whether the terminal is wide enough for a table."""
+    unlimited = console.options.update(width=10_000)
+    return Measurement.get(console, unlimited, table).maximum <= console.width

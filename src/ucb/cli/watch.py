@@ -1,42 +1,56 @@
-"""What a person sees of a run: a live display in a terminal, plain lines elsewhere, and a log file."""
+"""What a person sees of work that goes on: live displays in a terminal, plain lines elsewhere, and a run's log."""
 
 from __future__ import annotations
 
 import math
 import time
 from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    TextColumn,
+    TimeRemainingColumn,
+    TransferSpeedColumn,
+)
 
-from ucb.cli.terminal import printable
-from ucb.engine import Epoch, Observer
-from ucb.engine.evaluate import Judgement
+from ucb.cli.terminal import console as standard_output
+from ucb.cli.terminal import printable, warn
+from ucb.progress import Epoch, Observer
 from ucb.storage import appending
+
+if TYPE_CHECKING:
+    from ucb.engine.evaluate import Judgement
+
 
 PAUSE = 0.05
 """Seconds between two moves of the bar."""
-
+SILENCE = 10.0
+"""Seconds between two lines about how far the work is, where there is no terminal."""
 ROOMY, SNUG = 76, 58
 """From these many columns on there is room for a bar, and for the accuracy."""
 
 
-def line_of(epoch: Epoch) -> str:
-    """Say an epoch in one line."""
+def is_live(console: Console = standard_output) -> bool:
+    """Whether a display can move there."""
+    return console.is_terminal and not console.is_dumb_terminal
+
+
+def format_epoch(epoch: Epoch) -> str:
+    """Return an epoch in one line."""
     losses = f"loss {epoch.loss:.4f}"
-    if not math.isnan(epoch.validation_loss):  # a stream without boundaries does without
+    if not math.isnan(epoch.validation_loss):  # a stream without boundaries has no validation data
         losses += f", validation {epoch.validation_loss:.4f}"
     return f"task {epoch.task + 1} epoch {epoch.epoch + 1}: {losses}, rate {epoch.rate:.2g}, {epoch.seconds:.1f} s"
 
 
-def row_of(task: int, row: list[Judgement]) -> str:
-    """Say how well all tasks so far are known."""
-    return f"after task {task + 1}: " + " ".join(f"{judgement.accuracy:.2f}" for judgement in row)
-
-
 class Lines(Observer):
-    """Prints plain lines, for a file or a pipe, and keeps them in a log with the time."""
+    """Prints plain lines about a run, for a file or a pipe, and keeps them in a log with the time."""
 
     def __init__(self, console: Console, log: Path, name: str = "") -> None:
         self.console, self.log, self.name = console, log, name
@@ -51,20 +65,16 @@ class Lines(Observer):
 
     def epoch_ended(self, epoch: Epoch) -> None:
         """Print the epoch."""
-        self.say(line_of(epoch))
+        self.noted(format_epoch(epoch))
 
     def task_ended(self, task: int, row: list[Judgement]) -> None:
-        """Print the accuracies."""
-        self.say(row_of(task, row))
+        """Print the accuracy on every task so far."""
+        self.noted(f"after task {task + 1}: " + " ".join(f"{judgement.accuracy:.2f}" for judgement in row))
 
     def noted(self, sentence: str) -> None:
-        """Print the sentence."""
-        self.say(sentence)
-
-    def say(self, line: str) -> None:
         """Print a line as it is, and keep it."""
-        self.keep(line)
-        self.console.print(f"{self.name}{line}", highlight=False, markup=False, soft_wrap=True)
+        self.keep(sentence)
+        self.console.print(f"{self.name}{sentence}", highlight=False, markup=False, soft_wrap=True)
 
     def keep(self, line: str) -> None:
         """Add a line to the log."""
@@ -72,10 +82,18 @@ class Lines(Observer):
         try:
             with appending(self.log) as file:
                 file.write(text.encode("utf-8", "backslashreplace"))
-        except OSError as error:  # a full disk does not say which file it had no room for
+        except OSError as error:  # the error of a full disk does not name the file
             if error.errno is None:
                 raise
             raise OSError(error.errno, error.strerror, str(self.log)) from None
+
+
+class LinesWithoutEpochs(Lines):
+    """Prints the accuracies after each task; epochs go to the log only."""
+
+    def epoch_ended(self, epoch: Epoch) -> None:
+        """Keep the epoch."""
+        self.keep(format_epoch(epoch))
 
 
 class Live(Lines):
@@ -120,7 +138,7 @@ class Live(Lines):
 
     def epoch_ended(self, epoch: Epoch) -> None:
         """Show the epoch's loss."""
-        self.keep(line_of(epoch))
+        self.keep(format_epoch(epoch))
         self.loss = f"loss {epoch.loss:.3f}"
         self._describe(epoch.task, epoch.epoch)
 
@@ -143,3 +161,63 @@ def _columns(width: int) -> list[ProgressColumn]:
     if width >= ROOMY:
         return [where, BarColumn(bar_width=16), loss, accuracy, TimeRemainingColumn(), left]
     return [where, loss, *([accuracy] if width >= SNUG else []), TimeRemainingColumn()]
+
+
+class MovingBar:
+    """A bar that a terminal shows until it is stopped; elsewhere nothing is shown."""
+
+    def __init__(self, *columns: ProgressColumn) -> None:
+        self.progress = Progress(
+            TextColumn("{task.description}"), *columns, TimeRemainingColumn(), console=standard_output, transient=True
+        )
+        self.live = is_live()
+        if self.live:
+            self.progress.start()
+
+    def __enter__(self) -> Self:
+        """Show the bar."""
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        """Take the bar away."""
+        self.stop()
+
+    def stop(self) -> None:
+        """Take the bar away."""
+        if self.live:
+            self.progress.stop()
+
+
+class ExampleBar(MovingBar, Observer):
+    """How many examples some work has gone through: a bar, or a line now and then where there is no terminal."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(BarColumn(), MofNCompleteColumn())
+        self.what, self.last = what, time.monotonic()
+        self.bar = self.progress.add_task(what, total=None)
+
+    def moved(self, done: int, total: int) -> None:
+        """Move the bar."""
+        self.progress.update(self.bar, completed=done, total=total)
+        if not self.live and time.monotonic() >= self.last + SILENCE:
+            self.last = time.monotonic()
+            warn(f"{self.what}: {done} of {total}")
+
+    def noted(self, sentence: str) -> None:
+        """Print a sentence."""
+        warn(sentence)
+
+
+class DownloadBar(MovingBar):
+    """How far a download is."""
+
+    def __init__(self) -> None:
+        super().__init__(BarColumn(16), DownloadColumn(), TransferSpeedColumn())
+        self.name, self.bar = "", self.progress.add_task("", visible=False)
+
+    def __call__(self, name: str, done: int, total: int | None) -> None:
+        """Move the bar of the file that is being fetched."""
+        if name != self.name:
+            self.progress.remove_task(self.bar)
+            self.name, self.bar = name, self.progress.add_task(name, total=total)
+        self.progress.update(self.bar, completed=done, total=total)

@@ -24,7 +24,23 @@ from ucb.storage import ceilings, read_bytes, write_atomically
 
 
 class Learner:
-    """Learns the tasks of a stream with a method; ``settings`` are the method's own (``lr``, ``samples``, ...)."""
+    """Learns the tasks of a stream with a method; ``settings`` are the method's own (``lr``, ``samples``, ...).
+
+    - ``net``: a :class:`ucb.nets.HeadedNet` with ``stream.head_sizes``; a Bayesian method makes its Bayesian twin.
+    - ``stream``: tasks from ``benchmark``, ``from_arrays`` or ``from_datasets``.
+    - ``method``: a name of ``ucb list methods``, or of a class of your own under ``@ucb.method``.
+    - ``seed``, ``device``, ``training``: the randomness, cpu or cuda, and how to train.
+
+    >>> import torch, ucb
+    >>> x, y = torch.randn(200, 4), torch.arange(200) % 2
+    >>> stream = ucb.from_arrays("mine", {"first": (x, y, x, y), "second": (-x, y, -x, y)})
+    >>> net = ucb.HeadedNet(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), 8, stream.head_sizes)
+    >>> learner = ucb.Learner(net, stream, "ucb", training=ucb.Training(ucb.Schedule(epochs=1)), samples=2)
+    >>> [len(learner.learn(task)) for task in stream.tasks]  # each time, all tasks so far are judged
+    [1, 2]
+    >>> learner.predict(x, task=0).probabilities.shape
+    torch.Size([200, 2])
+    """
 
     def __init__(
         self,

@@ -10,7 +10,15 @@ from ucb.bayes import checks
 
 @dataclass(frozen=True)
 class Schedule:
-    """How long to train on a task, and at what rate."""
+    """How long to train on a task, and at what rate.
+
+    ``epochs`` are the most that a task may take. After ``patience`` of them without a better validation loss the rate
+    is multiplied by ``factor``; below ``least_rate`` the task is over.
+
+    >>> import ucb
+    >>> ucb.Schedule(epochs=3).patience
+    5
+    """
 
     epochs: int = 10
     patience: int = 5

@@ -12,7 +12,15 @@ from ucb.engine.precision import Precision
 
 @dataclass(frozen=True)
 class Training:
-    """How a run trains and is judged, whatever the method."""
+    """How a run trains and is judged, whatever the method.
+
+    ``schedule`` says how long and at what rate, ``batch_size`` how many examples a step takes, and ``eval_samples`` how
+    many weight samples answers are averaged over.
+
+    >>> import ucb
+    >>> ucb.Training(ucb.Schedule(epochs=3), batch_size=128).batch_size
+    128
+    """
 
     schedule: Schedule = field(default_factory=Schedule)
     batch_size: int = 64

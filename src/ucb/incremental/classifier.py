@@ -65,6 +65,15 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
     model_ : the :class:`ucb.incremental.Model`; ``model_.save(path)`` writes the file that the commands use.
     n_features_in_ : the length of axis 1 of what was learnt: columns, or for images [n, C, H, W] channels.
 
+    Examples
+    --------
+    >>> import numpy as np, ucb
+    >>> x = np.random.default_rng(0).normal(size=(60, 4))
+    >>> classifier = ucb.IncrementalClassifier()
+    >>> classifier = classifier.partial_fit(x + 3, ["cat"] * 60).partial_fit(x - 3, ["dog"] * 60)
+    >>> classifier.predict(x[:2] + 3).tolist(), classifier.predict_proba(x).shape
+    (['cat', 'cat'], (60, 2))
+
     """
 
     model_: Model

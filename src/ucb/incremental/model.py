@@ -89,6 +89,18 @@ class Model:
 
     ``method`` is "fixed", a trunk that stays and an exact head, or "ucb-ng", a net that goes on learning with a head
     for each set of classes; ``net`` names that net.
+
+    ``learn`` takes a folder of class folders, a table's file, or inputs and labels: rows ``[n, columns]`` or images
+    ``[n, channels, height, width]`` of bytes. ``predict`` takes the same without labels.
+
+    >>> import numpy as np, ucb
+    >>> x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+    >>> model = ucb.Model()
+    >>> report = model.learn((x + 3, ["cat"] * 60))
+    >>> report = model.learn((x - 3, ["dog"] * 60))  # the first wave is no longer needed
+    >>> model.predict(x[:1] + 3)[0]["label"]
+    'cat'
+    >>> model.save("animals.ucb")
     """
 
     def __init__(self, method: str = "fixed", *, net: str | None = None, seed: int = 0) -> None:

@@ -119,7 +119,35 @@ class Settings:
 
 
 class Method(ABC):
-    """One way of learning tasks one after another."""
+    """One way of learning tasks one after another.
+
+    A class of your own says its ``name`` and ``summary``, sets ``net`` and ``optimizer``, and defines three things:
+    ``add_gradients(x, y)``, ``loss(x, y)`` and ``logits(x, asked, samples, generator)``. The batch ``x`` is
+    ``[batch, ...]``, ``y`` ``[batch]``, and the logits are ``[samples, batch, outputs]``. What is to happen when a task
+    begins or ends stands in ``begin_task`` and ``end_task``. ``BayesianMethod`` has most of it already.
+
+    >>> import torch, ucb
+    >>> class Plain(ucb.Method):
+    ...     name, summary = "plain", "gradient descent, and nothing against forgetting"
+    ...
+    ...     def __init__(self, net, settings, generator):
+    ...         super().__init__(net, settings, generator)
+    ...         self.net, self.optimizer = net, torch.optim.SGD(net.parameters(), settings.lr)
+    ...
+    ...     def loss(self, x, y):
+    ...         return self.nll(self.net(x), y)
+    ...
+    ...     def add_gradients(self, x, y):
+    ...         loss = self.loss(x, y)
+    ...         loss.backward()
+    ...         return loss.detach()
+    ...
+    ...     def logits(self, x, asked, samples, generator):
+    ...         self.net.current = asked.head
+    ...         return self.net(x)[None]
+    >>> ucb.method(Plain).needs_boundaries
+    True
+    """
 
     name: ClassVar[str]
     summary: ClassVar[str]
@@ -283,7 +311,19 @@ methods_by_name: dict[str, type[Method]] = {}
 
 
 def method(cls: type[Method]) -> type[Method]:
-    """Register a method under its name."""
+    """Register a method under its name, so that ``Learner`` and the commands know it.
+
+    >>> import ucb
+    >>> @ucb.method
+    ... class MyMethod(ucb.BayesianMethod):
+    ...     name, summary = "my-method", "certain weights learn slowly"
+    ...
+    ...     def make_optimizer(self, groups):
+    ...         return ucb.UCB(groups, self.settings.lr)
+    ...
+    ...     def end_task(self, data):
+    ...         self.optimizer.consolidate()
+    """
     methods_by_name[cls.name] = cls
     return cls
 

@@ -55,7 +55,20 @@ class BayesianSettings(Settings):
 
 
 class BayesianMethod(Method):
-    """Learns a Bayesian twin. With several heads, each is in the optimiser until the next task begins."""
+    """Learns a Bayesian twin with the ELBO. With several heads, each is in the optimiser until the next task begins.
+
+    A class of your own defines ``make_optimizer(groups)``, which gets ``param_groups`` of the trunk, and what is to
+    happen when a task ends, ``end_task(data)``. ``settings`` hold the rate, the temperature, the samples and the prior.
+
+    >>> import ucb
+    >>> class Forgetful(ucb.BayesianMethod):
+    ...     name, summary = "forgetful", "nothing is done against forgetting"
+    ...
+    ...     def make_optimizer(self, groups):
+    ...         return ucb.UCB(groups, self.settings.lr)
+    >>> Forgetful.settings_type().samples
+    10
+    """
 
     settings_type = BayesianSettings
     settings: BayesianSettings

@@ -70,6 +70,15 @@ class HeadedNet(nn.Module):
     """``forward`` answers with the head called ``current``; the others rest. None is all of them, side by side.
 
     All heads are there from the start, so that a net's weights do not depend on when a task comes.
+
+    - ``trunk``: a module from ``[batch, ...]`` to ``[batch, features]``, which all tasks share.
+    - ``head_sizes``: the number of outputs of each head, such as ``stream.head_sizes``.
+
+    >>> import torch, ucb
+    >>> net = ucb.HeadedNet(torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.ReLU()), 8, [2, 3])
+    >>> net.current = 1
+    >>> net(torch.randn(4, 20)).shape
+    torch.Size([4, 3])
     """
 
     _current: int | None

@@ -23,6 +23,11 @@ def param_groups(net: nn.Module, prefix: str = "") -> list[Group]:
     """Return the parameter groups of a net, for any optimiser of this package.
 
     ``prefix`` tells the weights of several nets in one optimiser apart: a trunk's from a head's.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
+    >>> [group["name"] for group in ucb.param_groups(net, "trunk.")]
+    ['trunk.weight', 'trunk.bias']
     """
     groups = [gaussian_group(prefix + name, gaussian) for name, gaussian in gaussians(net)]
     taken = {id(p) for group in groups for p in group["params"]}

@@ -44,6 +44,16 @@ class UCBNG(PerWeightOptimizer):
     once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()`` would give.
 
     Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
+    >>> x, y, held_out = torch.randn(64, 20), torch.randint(2, (64,)), torch.randn(16, 20)
+    >>> objective = ucb.ELBO(size=64, temperature=0.0)  # the optimiser holds the prior itself
+    >>> optimizer = ucb.UCBNG(ucb.param_groups(net), size=64, lr=0.1)
+    >>> terms = objective.backward(net, x, y)
+    >>> optimizer.observe(objective, net, held_out)  # inputs without labels
+    >>> optimizer.step()
+    >>> optimizer.consolidate()
     """
 
     settings = ("temperature", "prior_sigma", "beta", "power", "pull", "uniform", "rates", "movable")

@@ -30,6 +30,16 @@ class UCB(PerWeightOptimizer):
     small, little can be learnt then after the second task. ``rho_lr`` is rho's own base rate, if it has one.
 
     With ``continuous`` the rates follow the present sigma at every step, and no task's end need be known.
+
+    - ``groups``: ``param_groups(net)`` of a Bayesian net.
+    - ``lr``: the base rate; ``momentum`` is 0 or more and below 1.
+
+    >>> import torch, ucb
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
+    >>> optimizer = ucb.UCB(ucb.param_groups(net), lr=0.1)
+    >>> terms = ucb.ELBO(size=64).backward(net, torch.randn(64, 20), torch.randint(2, (64,)))
+    >>> optimizer.step()
+    >>> optimizer.consolidate()  # the task ends: from now on certain weights learn slowly
     """
 
     settings: tuple[str, ...] = ("scale", "on", "cumulative", "continuous")

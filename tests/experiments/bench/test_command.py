@@ -20,7 +20,7 @@ ROOM = Path(bench.__file__).parent.parent / "experiments" / "bench"
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(bench, "NETS", {"mlp": MLP, "resnet18": RESNET})
+    monkeypatch.setattr(bench, "sizes_of_nets", lambda: {"mlp": MLP, "resnet18": RESNET})
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS", "COLUMNS", "UCB_KERNELS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -49,7 +49,7 @@ def test_on_a_cpu_it_prints_a_table_and_writes_every_figure(tmp_path):
 
 def test_a_missed_bar_is_shown_as_missed(tmp_path, monkeypatch):
     """With a net this small, a large batch takes more memory than the weights."""
-    monkeypatch.setitem(bench.NETS, "mlp", replace(MLP, batch=500))
+    monkeypatch.setattr(bench, "sizes_of_nets", lambda: {"mlp": replace(MLP, batch=500)})
     answer = ucb("--repeats", 1, "--out", tmp_path / "step.json")
     (bar,) = json.loads((tmp_path / "step.json").read_text())["bars"]
     assert bar["value"] > bar["limit"]
@@ -59,9 +59,9 @@ def test_a_missed_bar_is_shown_as_missed(tmp_path, monkeypatch):
 
 def test_on_a_gpu_the_bars_stand_in_the_tables(tmp_path, monkeypatch):
     """The same on a CPU, where nothing is captured and the bars in milliseconds mean nothing."""
-    monkeypatch.setattr(bench, "device_named", lambda _: torch.device("cpu"))
+    monkeypatch.setattr("ucb.engine.job.device_named", lambda _: torch.device("cpu"))
     nets = {"mlp": MLP, "resnet18": RESNET}
-    monkeypatch.setattr(bench, "_measured", lambda _, n, device: gpu_result(nets, Timing(n, device, 0.0)))
+    monkeypatch.setattr(bench, "_measure", lambda _, n, device: gpu_result(nets, Timing(n, device, 0.0)))
     answer = ucb("--device", "cuda", "--out", tmp_path / "step.json")
     assert answer.exit_code == 0, answer.output
     found = json.loads((tmp_path / "step.json").read_text())

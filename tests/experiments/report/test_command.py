@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from ucb import engine
 from ucb.cli import app as commands
 from ucb.engine import Job
 from ucb.experiments.report.page import command_of
@@ -35,7 +36,7 @@ def ordered(monkeypatch):
         jobs.append(job)
         raise ValueError("that is enough")
 
-    monkeypatch.setattr(commands.engine, "start", start)
+    monkeypatch.setattr(engine, "start", start)
     return jobs
 
 

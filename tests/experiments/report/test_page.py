@@ -11,7 +11,8 @@ from typer.testing import CliRunner
 
 from tests.experiments.report.results import MATRIX, result, written
 from ucb.cli import app as commands
-from ucb.cli.report import leave_report
+from ucb.cli.result import leave_report
+from ucb.cli.terminal import console
 from ucb.experiments.report import page, page_of, results_at
 from ucb.experiments.report.charts import BLUE, DARK, ORANGE, PALE
 
@@ -231,7 +232,7 @@ def test_a_run_without_plotly_says_how_to_make_the_page_later(tmp_path, without_
     answer = ucb(*SMALL, "--out", folder)
     assert answer.exit_code == 0, answer.output
     words = f"ucb report '{folder}' -o '{folder / 'report.html'}'"
-    assert answer.stdout.splitlines()[-1] == f"a page with charts: pip install 'ucb[report]', then {words}"
+    assert answer.stdout.splitlines()[-1] == f"for a page with charts: pip install 'ucb[report]', then {words}"
     assert not (folder / "report.html").exists()
 
 
@@ -254,6 +255,6 @@ def test_a_page_that_has_no_room_leaves_the_old_one_whole(tmp_path):
 def test_a_page_that_cannot_be_written_does_not_fail_the_run(tmp_path):
     written(tmp_path / "run" / "result.json", result())
     (tmp_path / "run" / "report.html").mkdir()
-    with commands.console.capture() as said:
+    with console.capture() as said:
         leave_report(tmp_path / "run", [tmp_path / "run"])
     assert "there is no page with charts" in said.get()

@@ -48,6 +48,11 @@ def benchmark(
     is ``task_told``. The outputs of that head are shared by the tasks (``mnist-permuted``: 10) or one for each class of
     each task (100); None is the benchmark's own choice. With ``blur`` (0 to 1) they fade into each other, share their
     outputs, and no boundary is told. ``faces`` names the data set of faces of ``eight-datasets``.
+
+    >>> import ucb
+    >>> stream = ucb.benchmark("mnist-5split", seed=0, tasks=2)
+    >>> [task.name for task in stream.tasks], stream.head_sizes
+    (['0/1', '2/3'], (2, 2))
     """
     known = find(name)
     if faces is not None and faces not in known.faces:

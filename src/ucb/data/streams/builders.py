@@ -115,7 +115,18 @@ def from_arrays(
     scenario: Scenario | None = None,
     prepare: Preparation | None = None,
 ) -> Stream:
-    """Make a task of each (x_train, y_train, x_test, y_test), arrays or tensors; a mapping names them."""
+    """Make a task of each (x_train, y_train, x_test, y_test), arrays or tensors; a mapping names them.
+
+    - Inputs are ``[examples, ...]``, labels ``[examples]`` of whole numbers; every task may have labels of its own.
+    - ``validation``: the share of the training examples that is held out; ``seed`` says which.
+    - ``scenario``: what the learner is told; by default each task has a head and is known at test time.
+
+    >>> import numpy as np, ucb
+    >>> x, y = np.random.randn(100, 4).astype(np.float32), np.arange(100) % 3
+    >>> stream = ucb.from_arrays("mine", {"first": (x, y, x, y), "second": (-x, y, -x, y)})
+    >>> stream.head_sizes, len(stream.tasks[0].train), len(stream.tasks[0].validation)
+    ((3, 3), 85, 15)
+    """
     sources = []
     for title, parts in _named(tasks):
         if len(parts) != 4:
@@ -138,6 +149,11 @@ def from_datasets(
 
     As in torchvision, labels index the data set's ``classes`` where it has them; otherwise its ``targets`` say which
     labels there are, and where these are missing too, all of the training data is read once to find out.
+
+    >>> import torch, ucb
+    >>> data = torch.utils.data.TensorDataset(torch.randn(100, 4), torch.arange(100) % 3)
+    >>> ucb.from_datasets("mine", [(data, data), (data, data)]).head_sizes
+    (3, 3)
     """
     made = []
     for index, (title, parts) in enumerate(_named(tasks)):

@@ -1,0 +1,119 @@
+"""What every command has: options that several share, and errors that become one sentence and an exit code.
+
+0: done. 1: failed. 2: wrong usage. 3: done and not to be repeated, but the result could not be printed. 130:
+interrupted, with the state saved.
+
+Nothing here loads PyTorch, nor do the modules with the commands: `ucb --help` must answer at once. A command imports
+what it works with when it runs.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from ucb.cli.terminal import printable, warn
+
+FAILED, WRONG_USAGE, UNPRINTED, INTERRUPTED = 1, 2, 3, 130
+Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+"""Every command takes it, and ``Command`` reads it."""
+
+
+class Command(TyperCommand):
+    """A command whose errors become one sentence and an exit code."""
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command. ``--debug`` may stand before it as well."""
+        debug = bool(ctx.params.get("debug") or ctx.obj)
+        if "debug" in ctx.params:
+            ctx.params["debug"] = debug
+        try:
+            with explain_interrupt(lambda _: "interrupted"):
+                return super().invoke(ctx)
+        except typer.Exit:
+            raise
+        except Exception as error:
+            raise typer.Exit(complain(error, debug)) from None
+
+
+class Commands(TyperGroup):
+    """A group of commands; what it says of words that it does not know is printable, too."""
+
+    def make_context(self, *args: Any, **options: Any) -> Any:
+        """Read the options before the command."""
+        with _printable_refusals():
+            return super().make_context(*args, **options)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Read the rest, and run the command."""
+        with _printable_refusals():
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _printable_refusals() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if isinstance(message := getattr(error, "message", None), str):
+            error.message = printable(message)  # type: ignore[attr-defined]
+        raise
+
+
+@contextmanager
+def explain_interrupt(explain: Callable[[BaseException], str]) -> Iterator[None]:
+    """Answer Ctrl-C with a sentence that says what is kept and how to go on."""
+    try:
+        yield
+    except BaseException as stop:
+        if not _is_interruption(stop):
+            raise
+        warn(explain(stop))
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def _is_interruption(error: BaseException) -> bool:
+    if isinstance(error, KeyboardInterrupt | typer.Exit):
+        return isinstance(error, KeyboardInterrupt)
+    from ucb.engine import InterruptedRunError
+
+    return isinstance(error, InterruptedRunError)
+
+
+@contextmanager
+def say_done_at_least(done: str) -> Iterator[None]:
+    """Print the result of work; if it cannot be printed, say on standard error that the work is ``done``."""
+    try:
+        yield
+    except (OSError, SystemExit) as error:  # Rich exits where nobody reads any more
+        if isinstance(error, OSError) and error.filename:
+            raise
+        why = error.strerror if isinstance(error, OSError) else "nobody reads it"
+        warn(f"{done}; its report cannot be printed: {why}")
+        raise typer.Exit(UNPRINTED) from None
+
+
+def complain(error: Exception, debug: bool, about: str = "") -> int:
+    """Say in one sentence what went wrong, ``about`` which run, and return the exit code for it."""
+    if debug:
+        warn("".join(traceback.format_exception(error)).rstrip())
+    warn(f"error: {about}{printable(describe(error))}")
+    wrong_usage = ValueError | TypeError | FileExistsError | FileNotFoundError
+    return WRONG_USAGE if isinstance(error, wrong_usage) else FAILED
+
+
+def describe(error: Exception) -> str:
+    """Say what went wrong, and after it the error's notes: what can be done about it."""
+    if isinstance(error, OSError) and error.strerror is not None:
+        what = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    elif isinstance(error, ValueError | TypeError | OSError | RuntimeError):
+        what = str(error)
+    else:
+        what = f"{type(error).__name__}: {error} (this is a defect of ucb; --debug shows where it is)"
+    return "; ".join([what, *getattr(error, "__notes__", [])])

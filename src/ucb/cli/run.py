@@ -1,0 +1,331 @@
+"""``ucb run``, ``resume`` and ``list``: learn a benchmark with a method, and go on with what was interrupted."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from ucb.cli.command import Debug, Device, complain, explain_interrupt
+from ucb.cli.result import leave_report, show_result, show_spread
+from ucb.cli.terminal import console, print_names, say
+
+if TYPE_CHECKING:
+    from ucb.cli.watch import Lines
+    from ucb.engine import Job
+    from ucb.engine.recipes import Recipe
+
+LOG = "log.txt"
+
+
+def complete_benchmark(begun: str) -> list[str]:
+    """Complete the name of a benchmark."""
+    from ucb.data.streams import BENCHMARKS
+
+    return [name for name in BENCHMARKS if name.startswith(begun)]
+
+
+def complete_method(begun: str) -> list[str]:
+    """Complete the name of a method."""
+    from ucb.methods import known_methods
+
+    return [name for name in known_methods() if name.startswith(begun)]
+
+
+def complete_net(begun: str) -> list[str]:
+    """Complete the name of a net."""
+    from ucb.nets import NETS
+
+    return [name for name in NETS if name.startswith(begun)]
+
+
+BenchmarkName = Annotated[
+    str,
+    typer.Argument(
+        metavar="BENCHMARK",
+        help="The stream of tasks; `ucb list benchmarks` lists them.",
+        autocompletion=complete_benchmark,
+    ),
+]
+Net = Annotated[
+    str | None,
+    typer.Option(
+        help="The network: mlp, alexnet, resnet18 or patches.  [default: the benchmark's]", autocompletion=complete_net
+    ),
+]
+Hidden = Annotated[
+    list[int] | None,
+    typer.Option(
+        metavar="<int>",
+        help="Units of a hidden layer of the mlp; repeat the option for more layers.  [default: 1200]",
+    ),
+]
+SingleHead = Annotated[
+    bool,
+    typer.Option("--single-head", help="One output layer (head) for all tasks; no task is named at test time."),
+]
+Apart = Annotated[
+    bool, typer.Option("--apart", help="With --single-head: every class of every task has an output of its own.")
+]
+TaskTold = Annotated[
+    bool,
+    typer.Option("--task-told", help="With --single-head: the task is named at test time; only its outputs count."),
+]
+Blur = Annotated[
+    float | None,
+    typer.Option(help="0 to 1: how far tasks fade into each other. They share outputs and have no boundaries."),
+]
+
+
+def run_command(
+    benchmark: BenchmarkName,
+    method: Annotated[
+        str,
+        typer.Option(help="The method that learns; `ucb list methods` lists them.", autocompletion=complete_method),
+    ] = "ucb",
+    seed: Annotated[
+        int | None, typer.Option(help="The seed of splits, orders, first weights and noise.  [default: 0]")
+    ] = None,
+    seeds: Annotated[
+        str | None, typer.Option(metavar="0,1,2", help="Several seeds, each a run; a GPU learns them side by side.")
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="A new folder for result, log and checkpoint.  [default: runs/BENCHMARK-METHOD-seedSEED]"),
+    ] = None,
+    tasks: Annotated[int | None, typer.Option(metavar="N", help="Learn only the first N tasks.")] = None,
+    epochs: Annotated[int | None, typer.Option(help="The most epochs that a task may take.")] = None,
+    samples: Annotated[int | None, typer.Option(help="How many weight samples a training step draws.")] = None,
+    net: Net = None,
+    hidden: Hidden = None,
+    device: Device = "cpu",
+    single_head: SingleHead = False,
+    apart: Apart = False,
+    task_told: TaskTold = False,
+    blur: Blur = None,
+    faces: Annotated[str | None, typer.Option(help="The faces in eight-datasets: facescrub100 or lfw100.")] = None,
+    data: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FOLDER", help="With the benchmark `folders`: a folder of class folders; repeat it for each task."
+        ),
+    ] = None,
+    final_only: Annotated[
+        bool, typer.Option("--final-only", help="With joint training: train once, on all tasks, not after each task.")
+    ] = False,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of method, net or training; repeatable."),
+    ] = None,
+    debug: Debug = False,
+) -> None:
+    """Learn a benchmark's tasks one after another, and print how well each is known at the end.
+
+    ACC is the mean accuracy at the end; BWT, backward transfer, is what later tasks added to it, or took away.
+    """
+    from ucb import engine
+
+    if seed is not None and seeds is not None:
+        raise ValueError("--seed names one seed and --seeds names several: leave one of them out")
+    order = engine.Job(
+        benchmark,
+        method,
+        seed or 0,
+        tasks,
+        single_head,
+        blur,
+        faces,
+        [str(path.resolve()) for path in data or []],
+        net,
+        device=device,
+        apart=apart,
+        task_told=task_told,
+    )
+    options = {"epochs": epochs, "samples": samples, "hidden": hidden, "final_only": final_only or None}
+    job = make_job(order, options, set_ or [], _find_own_recipe(order))
+    if seeds is None:
+        folder = out or _default_folder(job)
+        _show_run(job, folder, partial(engine.start, job, folder))
+    else:
+        _run_seeds([replace(job, seed=number) for number in parse_seeds(seeds)], out, debug)
+
+
+def resume_command(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run that was interrupted.")],
+    debug: Debug = False,
+) -> None:
+    """Go on with a run that was interrupted.
+
+    The result is the same to the last bit; after learning side by side with other runs, it is the same up to rounding.
+    """
+    from ucb import engine
+    from ucb.engine.orders import job_in
+
+    _show_run(job_in(folder), folder, partial(engine.resume, folder))
+
+
+def list_command(
+    what: Annotated[Literal["methods", "benchmarks"], typer.Argument(metavar="WHAT", help="methods or benchmarks")],
+) -> None:
+    """List the methods, or the benchmarks, and what each of them is."""
+    if what == "methods":
+        from ucb.methods import known_methods
+
+        print_names({name: kind.summary for name, kind in known_methods().items()})
+    else:
+        from ucb.data.streams import BENCHMARKS
+        from ucb.engine.job import FOLDERS
+
+        own = {FOLDERS: "your own images: --data FOLDER for each task, in it a folder for each class"}
+        print_names({name: known.about for name, known in BENCHMARKS.items()} | own)
+
+
+def make_job(order: Job, options: Mapping[str, Any], words: Iterable[str], recipe: Recipe | None = None) -> Job:
+    """Return the job: the recipe's settings, over them those in ``words``, and over these the options that are set.
+
+    ``order`` says what to learn, how and with which net; the settings of all three come together here. Without a
+    ``recipe`` it is the package's.
+    """
+    from ucb.engine.ordering import known_settings, with_recipe
+
+    known = known_settings(order)
+    chosen = {name: value for name, value in options.items() if value is not None}
+    if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
+        whose = order.net_name if strange == ["--hidden"] else order.method
+        raise ValueError(f"{whose} has no {', '.join(strange)}: leave it out")
+    pairs = [word.partition("=") for word in words]
+    if wrong := ["".join(pair) for pair in pairs if not (pair[0] and pair[1])]:
+        raise ValueError(f"--set takes KEY=VALUE, not {wrong[0]!r}")
+    return with_recipe(order, {key: value for key, _, value in pairs} | chosen, recipe)
+
+
+def parse_seeds(word: str) -> list[int]:
+    """Return the seeds in a word such as ``0,1,2``."""
+    try:
+        seeds = [int(part) for part in word.split(",")]
+    except ValueError:
+        seeds = []
+    if not seeds or min(seeds) < 0 or len(set(seeds)) < len(seeds):
+        raise ValueError(f"--seeds takes different whole numbers such as 0,1,2, not {word!r}")
+    return seeds
+
+
+def _default_folder(job: Job) -> Path:
+    return Path("runs") / f"{job.benchmark}-{job.method}-seed{job.seed}"
+
+
+def _find_own_recipe(order: Job) -> Recipe | None:
+    """Return the recipe in the user's own folder, which goes before the package's, and say that it is used."""
+    from ucb.engine.ordering import kind_of
+    from ucb.engine.recipes import own_recipe
+
+    own = own_recipe(kind_of(order), order.method)
+    if own is None:
+        return None
+    say(f"settings of {own.path}, your own recipe: {own.recipe.found}")
+    return own.recipe
+
+
+def _show_run(job: Job, folder: Path, work: Callable[[Lines], dict[str, Any]]) -> None:
+    """Do the work of one run, show it as it goes and what came of it."""
+    with _explain_resuming(folder):
+        with _watch(job, folder) as observer:
+            result = work(observer)
+        show_result(result, folder)
+        leave_report(folder, [folder])
+
+
+@contextmanager
+def _watch(job: Job, folder: Path) -> Iterator[Lines]:
+    """Show the run as it goes, live in a terminal and in plain lines elsewhere; log why it stopped early."""
+    from ucb.cli import watch
+    from ucb.data.streams import BENCHMARKS
+    from ucb.engine import DivergedError, InterruptedRunError, Schedule
+
+    if watch.is_live(console):
+        known = BENCHMARKS.get(job.benchmark)
+        tasks = job.tasks or (known.tasks if known else max(1, len(job.data)))
+        epochs: Any = job.training.get("epochs", Schedule().epochs)
+        observer: Lines = watch.Live(console, folder / LOG, tasks, epochs)
+    else:
+        observer = watch.Lines(console, folder / LOG)
+    try:
+        with observer:
+            yield observer
+    except (InterruptedRunError, DivergedError) as stop:
+        with suppress(OSError):  # why it stopped is said in any case
+            observer.keep(str(stop))
+        raise
+
+
+def _run_seeds(jobs: list[Job], out: Path | None, debug: bool) -> None:
+    """Run a job under several seeds, each in a folder of its own."""
+    from ucb import engine
+    from ucb.cli import watch
+    from ucb.engine.orders import refuse_folder
+
+    orders = list[engine.Order]()
+    watching: dict[Path, Lines] = {}
+    for job in jobs:
+        folder = out / f"seed{job.seed}" if out else _default_folder(job)
+        watching[folder] = watch.Lines(console, folder / LOG, f"seed {job.seed}: ")
+        orders.append(engine.Order(job, folder, watching[folder]))
+    with _explain_resuming(*watching):
+        for folder in watching:
+            refuse_folder(folder)
+        done, codes = dict[Path, dict[str, Any]](), list[int]()
+        for order, outcome in zip(orders, engine.go_on_with_all(orders), strict=True):
+            if isinstance(outcome, Exception):
+                codes.append(complain(_advise(outcome, order.folder), debug, f"seed {order.job.seed}: "))
+                if order.folder.is_dir():  # it may have failed before it was made
+                    watching[order.folder].keep(str(outcome))
+            else:
+                done[order.folder] = outcome
+                show_result(outcome, order.folder)
+        show_spread(list(done.values()))
+        for home, runs in [(out, list(done))] if out and done else [(folder, [folder]) for folder in done]:
+            leave_report(home, runs)
+    if codes:
+        raise typer.Exit(codes[0])
+
+
+@contextmanager
+def _explain_resuming(*folders: Path) -> Iterator[None]:
+    """Say how to go on with the runs in these folders, where they are interrupted or a file cannot be written."""
+    with explain_interrupt(lambda stop: _describe_interruption(stop, *folders)):
+        try:
+            yield
+        except OSError as error:
+            raise _advise(error, folders[0]) from None
+
+
+def _advise(error: Exception, folder: Path) -> Exception:
+    """Note on an error of the operating system how to go on with the run that it stopped."""
+    if isinstance(error, OSError) and error.strerror is not None and any(folder.glob("checkpoint-*")):
+        error.add_note(f"once that is mended, {describe_resuming(folder)}")
+    return error
+
+
+def _describe_interruption(stop: BaseException, *folders: Path) -> str:
+    """Say where the run was interrupted, and how to go on with all that were begun."""
+    from ucb.engine.orders import CONFIG, RESULT
+
+    begun = [folder for folder in folders if (folder / CONFIG).is_file()]
+    cut = [folder for folder in begun if not (folder / RESULT).is_file()] or begun
+    if not cut:
+        return "interrupted before the run began: nothing was saved"
+    where = "" if isinstance(stop, KeyboardInterrupt) else f": {stop}; the state is saved"
+    not_begun = [shlex.quote(str(folder)) for folder in folders if folder not in begun]
+    rest = [f"not begun: {', '.join(not_begun)}"] if not_begun else []
+    return "\n".join([f"interrupted{where}", *map(describe_resuming, cut), *rest])
+
+
+def describe_resuming(folder: Path) -> str:
+    """Name the command that goes on with a run."""
+    return f"go on with: ucb resume {shlex.quote(str(folder))}"
