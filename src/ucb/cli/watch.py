@@ -86,7 +86,7 @@ class Live(Lines):
         self.tasks, self.epochs = tasks, epochs
         self.loss = self.accuracy = ""
         self.moving = False
-        self.moved = -PAUSE
+        self.moved_at = -PAUSE
         self.progress = Progress(*_columns(console.width), console=console, transient=True)
         self.bar = self.progress.add_task("getting ready", total=None, loss="", accuracy="", left="")
 
@@ -107,9 +107,9 @@ class Live(Lines):
     def batch_learnt(self, task: int, epoch: int, batch: int, batches: int) -> None:
         """Move the bar, if it was not just moved: a GPU learns ten thousand batches a second."""
         now = time.monotonic()
-        if now < self.moved + PAUSE and batch > 1:
+        if now < self.moved_at + PAUSE and batch > 1:
             return
-        self.moved = now
+        self.moved_at = now
         done = task * self.epochs + epoch + batch / batches
         if not self.moving:  # after a resume it starts in the middle, and what was done before took no time now
             self.progress.reset(self.bar, total=self.tasks * self.epochs, completed=done)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""What a run, or any longer work, tells whoever watches it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,10 @@ class Epoch:
 
 
 class Observer:
-    """Watches a run. Every moment is there to be overridden; by default nothing is said."""
+    """Watches work. Every moment is there to be overridden; by default nothing is said."""
+
+    def moved(self, done: int, total: int) -> None:
+        """Hear how many of the examples have been gone through."""
 
     def task_began(self, task: int, name: str) -> None:
         """Hear that a task begins, or goes on after a resume."""

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ucb.engine.evaluate import Judgement
 from ucb.engine.events import Epoch, Observer
 from ucb.engine.plateau import Schedule
 from ucb.engine.progress import Progress
@@ -148,16 +147,18 @@ def _run(way: OngoingWay, order: Order, train: Pair, held: Pair, head: int) -> N
     gone = [Task(f"head {i + 1}", tuple(map(str, classes)), no, no, no) for i, classes in enumerate(way.heads[:head])]
     epochs = order.epochs or EPOCHS
     observer = Moves(order.watcher, epochs, len(order.classes))
-    run = WaveRun(
+    run = Run(
         Stream("waves", (*gone, now)),
         way.method,
         Training(Schedule(epochs=epochs), eval_samples=2, checkpoint_every=20),
         seed=order.seed,
         device=order.device,
         observer=observer,
+        checkpoints=None if order.keeper is None else InProgressFile(order.keeper, head),
+        start=Progress(task=head, at_start=[math.nan]),
+        evaluated=[head],
     )
-    run.keeper = order.keeper
-    run.start(order.keeper.load() if order.keeper else None)
+    run.resume()
     run.learn_task()
 
 
@@ -172,30 +173,26 @@ class Gone(StreamExamples):
         return iter(())
 
 
-class WaveRun(Run):
-    """A run that stands at its last task: those before it are heads whose data are gone, so they are not judged."""
+class InProgressFile:
+    """A run's checkpoints in the file of work in progress, which is of no use once the wave's own task is over."""
 
-    keeper: Keeper | None = None
-
-    def start(self, found: dict[str, Any] | None) -> None:
-        """Stand before the last task, or where an interrupted run was."""
-        self.at = Progress(task=len(self.stream) - 1, at_start=[math.nan])
-        if found is not None:
-            self.load_state_dict(found["run"])
+    def __init__(self, keeper: Keeper, task: int) -> None:
+        self.keeper, self.path, self.task = keeper, keeper.path, task
 
     @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether somebody keeps them."""
-        return self.keeper is not None
+    def is_due(self) -> bool:
+        """Whether it is time to save again."""
+        return self.keeper.is_due
 
-    def save(self) -> None:
-        """Keep the state beside the model, now and then."""
-        if self.keeper is not None and self.keeper.is_due and self.at.task < len(self.stream):
-            self._tick()
-            self.keeper.save({"run": self.state_dict()})
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep the state beside the model."""
+        if state["progress"]["task"] == self.task:
+            self.keeper.save({"run": state})
 
-    def _judge(self, index: int) -> Judgement:
-        return super()._judge(index) if index == len(self.stream) - 1 else Judgement.missing()
+    def load(self) -> dict[str, Any] | None:
+        """Return the state to go on from."""
+        found = self.keeper.load()
+        return None if found is None else found["run"]
 
 
 class Moves(Observer):
