@@ -3,7 +3,8 @@
 import torch
 
 from tests.streams import tiny_stream
-from ucb.engine import Job, Run, Schedule, Training
+from ucb.engine import Job, Observer, Run, Schedule, Training
+from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.engine.settings import with_values
 from ucb.methods import known_methods
 from ucb.nets import mlp
@@ -44,7 +45,9 @@ def small_run(
         graphs=graphs,
         precision=precision,
     )
-    return Run(stream, method, training, seed=seed, device=device, folder=folder, observer=observer)
+    observer = Observer() if observer is None else observer
+    checkpoints = None if folder is None else FolderCheckpoints(folder, observer.noted)
+    return Run(stream, method, training, seed=seed, device=device, checkpoints=checkpoints, observer=observer)
 
 
 def figures(run):

@@ -108,9 +108,7 @@ def test_steps_that_find_their_place_by_themselves_are_the_same_steps(monkeypatc
     assert figures(whole) == figures(again)
     for name, value in weights(whole).items():
         assert torch.equal(value, weights(again)[name]), name
-    assert all(len({*steps.memory.replayed}) == 2 for steps in made), (
-        "whole batches and the last one are both taken again"
-    )
+    assert all(len({*steps.memory.replayed}) == 2 for steps in made), "whole batches and the last are both taken again"
 
 
 def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_path):
@@ -126,10 +124,10 @@ def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_pa
     run = small_run("ord-ft", epochs=1, checkpoint_every=1)
     run.learn()
     assert run.at.steps > len(looks) == len(run.stream), "one look an epoch"
-    run = small_run("ord-ft", epochs=1, checkpoint_every=1)
-    assert not run.keeps_checkpoints
-    run.folder = tmp_path
-    assert run.keeps_checkpoints
+    looks.clear()
+    run = small_run("ord-ft", tmp_path, epochs=1, checkpoint_every=1)
+    run.learn()
+    assert len(looks) == run.at.steps, "on a CPU after every step"
 
 
 def test_memory_is_counted_of_inputs_as_the_net_gets_them():

@@ -7,7 +7,6 @@ true posterior, below 1 a colder one, and 0 leaves the likelihood alone.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,7 +15,6 @@ from torch import Tensor, distributed, nn
 from ucb.bayes import checks
 from ucb.bayes.curvature import Roots, class_roots
 from ucb.bayes.kernels.clipping import Measured
-from ucb.bayes.kernels.seeds import new_seed
 from ucb.bayes.kl import kl_divergence
 from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
 from ucb.bayes.likelihoods import GaussianLikelihood, Likelihood, cross_entropy
@@ -136,8 +134,7 @@ class ELBO:
                 (nll / len(passes) if len(passes) > 1 else nll).backward()
                 nlls.append(nll.detach())
             if is_fused:
-                seed = partial(new_seed, generator=self.generator)
-                return _mean(nlls), fused_kl_gradients(net, penalty, seed, passes, measured)
+                return _mean(nlls), fused_kl_gradients(net, penalty, passes, measured)
             return _mean(nlls), lean_kl_gradients(net, penalty, self.generator)
         if len(passes) == 1 and can_fuse(net, penalty):
             return fused_gradients(net, lambda p: self.nll_on(net, x, y, p), passes[0], penalty, measured)

@@ -63,7 +63,6 @@ def fused_gradients(
 def fused_kl_gradients(
     net: nn.Module,
     penalty: Penalty,
-    draw_seed: Callable[[torch.device], Tensor],
     passes: Sequence[Pass],
     measured: Measured | None = None,
 ) -> Tensor | None:
@@ -77,7 +76,7 @@ def fused_kl_gradients(
     tensors = learning(net)
     if penalty.weight > 0:
         refuse_empty(tensors)
-        seed = draw_seed(tensors[0][1].mu.device)
+        seed = fused.new_seed(tensors[0][1].mu.device, passes[0].generator)
     elif left:
         tensors = [(name, g) for name, g in tensors if g in left]
         assert passes[0].seed is not None

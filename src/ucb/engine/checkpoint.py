@@ -10,16 +10,14 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import zlib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import safetensors.torch
-import torch
-from torch import Tensor
 
 from ucb.old_names import under_present_names
-from ucb.storage import State, ceilings, flatten, read_bytes, unflatten, write_atomically
+from ucb.storage import State, ceilings, compress, decompress, flatten, read_bytes, unflatten, write_atomically
 
 FORMAT = 2
 READ = ("1", "2")
@@ -44,10 +42,55 @@ class Found(NamedTuple):
     damaged: list[Path]
 
 
+class Checkpoints(Protocol):
+    """Where a run keeps its state while it learns, to go on from there in another process."""
+
+    path: Path
+    """Where the state is that was loaded."""
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is time to save inside a task, as far as the place is concerned."""
+
+    def save(self, state: State) -> None:
+        """Keep a state, in the place of earlier ones."""
+
+    def load(self) -> State | None:
+        """Return the state that was kept last, or None where there is none."""
+
+
+class FolderCheckpoints:
+    """The checkpoints in a run's folder."""
+
+    is_due = True
+
+    def __init__(self, folder: Path, note: Callable[[str], None] = lambda sentence: None) -> None:
+        self.path = self.folder = folder
+        self._note = note
+        self._damaged: list[Path] = []
+
+    def save(self, state: State) -> None:
+        """Write a new checkpoint."""
+        for path in self._damaged:  # else the new one would take the place of the whole one
+            path.unlink(missing_ok=True)
+        self._damaged = []
+        save(self.folder, state)
+
+    def load(self) -> State | None:
+        """Return the newest state that is whole, and say which are damaged."""
+        found = load(self.folder)
+        if found is None:
+            return None
+        self.path, self._damaged = found.path, found.damaged
+        for path in found.damaged:
+            self._note(f"{path.name} is damaged; the one before it is used")
+        return found.state
+
+
 def save(folder: Path, state: State) -> Path:
     """Write a new checkpoint into ``folder``; keep the last one beside it and remove what is older."""
     data = pack(state)
-    before = _listed(folder)
+    before = _list(folder)
     number = before[-1][0] + 1 if before else 1
     path = folder / f"checkpoint-{number:06d}-{_digest(data)}.safetensors"
     write_atomically(path, data)
@@ -59,10 +102,10 @@ def save(folder: Path, state: State) -> Path:
 def load(folder: Path) -> Found | None:
     """Return the newest checkpoint that is whole, or None where there is none."""
     damaged: list[Path] = []
-    for _, path in reversed(_listed(folder)):
+    for _, path in reversed(_list(folder)):
         data = read_bytes(path, ceilings.CHECKPOINT)
         if _NAME.fullmatch(path.name)[2] == _digest(data):  # type: ignore[index]
-            return Found(_unpacked(path, data), path, damaged)
+            return Found(_unpack_file(path, data), path, damaged)
         damaged.append(path)
     if damaged:
         names = ", ".join(path.name for path in damaged)
@@ -74,7 +117,10 @@ def pack(state: State, *, sealed: bool = False) -> bytes:
     """Return a state as the bytes of a safetensors file; ``sealed``, they hold their own hash."""
     tree, tensors = flatten(state)
     packed = {name: tensor.cpu().contiguous().clone() for name, tensor in tensors.items()}
-    packed[TREE] = _squeezed(json.dumps(tree).encode())
+    text = json.dumps(tree).encode()
+    if len(text) > MOST_TEXT:
+        raise ValueError(f"names and numbers of a state take {len(text)} bytes, and may take {MOST_TEXT}")
+    packed[TREE] = compress(text)
     facts = {"format": str(FORMAT)}
     if not sealed:
         return safetensors.torch.save(packed, facts)
@@ -93,25 +139,13 @@ def unpack(data: bytes) -> State:
     if header["format"] not in READ:
         raise OtherFormatError(f"the checkpoint has format {header['format']}, and this version reads up to {FORMAT}")
     tensors = safetensors.torch.load(data)
-    text = header["state"] if header["format"] == "1" else _unsqueezed(tensors.pop(TREE))
+    text = header["state"] if header["format"] == "1" else decompress(tensors.pop(TREE), MOST_TEXT)
+    if len(text) > MOST_TEXT:
+        raise ValueError("names and numbers of the state take too much memory")
     return unflatten(json.loads(text), tensors)
 
 
-def _squeezed(text: bytes) -> Tensor:
-    """Return a text as few bytes: the names in it are much alike."""
-    if len(text) > MOST_TEXT:
-        raise ValueError(f"names and numbers of a state take {len(text)} bytes, and may take {MOST_TEXT}")
-    return torch.frombuffer(bytearray(zlib.compress(text)), dtype=torch.uint8)
-
-
-def _unsqueezed(squeezed: Tensor) -> bytes:
-    text = zlib.decompressobj().decompress(squeezed.numpy().tobytes(), MOST_TEXT + 1)
-    if len(text) > MOST_TEXT:
-        raise ValueError("names and numbers of the state take too much memory")
-    return text
-
-
-def _unpacked(path: Path, data: bytes) -> State:
+def _unpack_file(path: Path, data: bytes) -> State:
     try:
         return unpack(data)
     except OtherFormatError:
@@ -125,7 +159,7 @@ def _seal(digest: str) -> bytes:
     return f'"sha256":"{digest}"'.encode()
 
 
-def _listed(folder: Path) -> list[tuple[int, Path]]:
+def _list(folder: Path) -> list[tuple[int, Path]]:
     found = [(int(match[1]), path) for path in folder.iterdir() if (match := _NAME.fullmatch(path.name))]
     return sorted(found)
 

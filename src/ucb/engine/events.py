@@ -1,4 +1,4 @@
-"""What a run tells whoever watches it."""
+"""What a run, or any longer work, tells whoever watches it."""
 
 from ucb.progress import Epoch, Observer
 

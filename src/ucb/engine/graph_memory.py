@@ -3,16 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
-
-
-class Recorded(Protocol):
-    """Work that can be done again: a CUDA graph."""
-
-    def replay(self) -> None:
-        """Do it."""
 
 
 class GraphMemory:
@@ -24,9 +17,9 @@ class GraphMemory:
 
     def __init__(self) -> None:
         self._pool: Any = None
-        self._latest: Recorded | None = None
+        self._latest: torch.cuda.CUDAGraph | None = None
 
-    def record(self, work: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> Recorded:
+    def record(self, work: Callable[[], None], generators: Sequence[torch.Generator] = ()) -> torch.cuda.CUDAGraph:
         """Return some work as a graph. ``generators`` are what draws in it: they move on each time it is done."""
         if self._pool is None:
             self._pool = torch.cuda.graph_pool_handle()
@@ -40,7 +33,7 @@ class GraphMemory:
             finally:
                 graph.capture_end()
         except Exception:
-            self.give_up()  # who knows what lies there now
+            self.give_up()  # its memory may be in any state
             raise
         self._latest = graph
         return graph

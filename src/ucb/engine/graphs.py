@@ -16,7 +16,7 @@ from torch import Tensor
 from ucb.bayes.kernels import batches
 from ucb.data.streams.examples import Examples
 from ucb.data.streams.tasks import Task
-from ucb.engine.graph_memory import GraphMemory, Recorded
+from ucb.engine.graph_memory import GraphMemory
 from ucb.engine.steps import LOOK_EVERY, EagerSteps, Steps
 from ucb.methods import Method
 
@@ -40,7 +40,7 @@ class CapturedSteps(Steps):
         self.turn = torch.zeros(1, dtype=torch.int64, device=y.device)
         self.losses = torch.zeros(-(-len(y) // batch_size), device=y.device)
         self.batch = self.seen = 0
-        self.graphs: dict[int, Recorded] = {}
+        self.graphs: dict[int, torch.cuda.CUDAGraph] = {}
         """By the rows of a batch."""
         self.warm: Counter[int] = Counter()
         self.is_warm = False

@@ -15,6 +15,7 @@ from ucb.data.streams import Scenario, Stream, benchmark
 from ucb.data.streams.benchmarks import find
 from ucb.data.streams.folders import folders
 from ucb.devices import device_named
+from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.engine.events import Observer
 from ucb.engine.plateau import Schedule
 from ucb.engine.run import Run
@@ -72,6 +73,7 @@ class Job:
 
     def run(self, folder: Path | None = None, observer: Observer | None = None, stream: Stream | None = None) -> Run:
         """Return the run that this job describes; nothing has been learnt yet. ``stream`` stands in for its own."""
+        observer = Observer() if observer is None else observer
         kind = method_named(self.method)
         settings = with_values(kind.settings_type(), self.settings)
         training = _training(self.training)
@@ -90,7 +92,7 @@ class Job:
             training,
             seed=self.seed,
             device=device,
-            folder=folder,
+            checkpoints=None if folder is None else FolderCheckpoints(folder, observer.noted),
             observer=observer,
             identity=self.identity(),
         )

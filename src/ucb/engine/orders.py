@@ -9,7 +9,6 @@ import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -57,12 +56,12 @@ class Order(NamedTuple):
 def start(job: Job, folder: Path, observer: Observer | None = None) -> Found:
     """Run a job in a new folder; return its result."""
     refuse_folder(folder)
-    return _alone(Order(job, folder, observer))
+    return _run_alone(Order(job, folder, observer))
 
 
 def resume(folder: Path, observer: Observer | None = None) -> Found:
     """Go on with the job in ``folder``; if it is done, return its result."""
-    return _alone(Order(job_in(folder), folder, observer))
+    return _run_alone(Order(job_in(folder), folder, observer))
 
 
 def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
@@ -73,7 +72,7 @@ def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
     found = dict[Path, Found | Exception]()
     together, alone = list[Ready](), list[tuple[str, Order]]()
     for order in orders:
-        ready = _attempted(partial(_ready, order))
+        ready = _attempt(_prepare, order)
         if isinstance(ready, Exception):
             found[order.folder] = ready
         elif ready is None:
@@ -83,13 +82,13 @@ def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
         else:
             together.append(ready)
         del ready  # ``together`` alone holds on to runs
-    found |= _side_by_side(together)
+    found |= _run_side_by_side(together)
     together.clear()  # what they hold on the GPU is no memory of the runs that come now
     said = {""}
     for obstacle, order in alone:
         note = None if obstacle in said else f"one run after the other: {obstacle}"
         said.add(obstacle)
-        found[order.folder] = _attempted(partial(_alone, order, note))
+        found[order.folder] = _attempt(_run_alone, order, note)
     return [found[order.folder] for order in orders]
 
 
@@ -101,7 +100,7 @@ class Ready(NamedTuple):
     is_new: bool
 
 
-def _ready(order: Order) -> Ready | None:
+def _prepare(order: Order) -> Ready | None:
     """Return an order as its folder has it, if that holds it already, with its run; None if it is done."""
     if order.is_done:
         return None
@@ -113,69 +112,63 @@ def _ready(order: Order) -> Ready | None:
     return Ready(order.run(), order, is_new)
 
 
-def _side_by_side(orders: Sequence[Ready]) -> dict[Path, Found | Exception]:
+def _run_side_by_side(orders: Sequence[Ready]) -> dict[Path, Found | Exception]:
     """Carry out runs at the same time."""
     found, held = dict[Path, Found | Exception](), dict[Run, Order]()
     with ExitStack() as folders:
         for run, order, is_new in orders:
-            refusal = _attempted(partial(folders.enter_context, _in_folder(order, is_new)))
+            refusal = _attempt(folders.enter_context, _in_folder(order, is_new))
             if isinstance(refusal, Exception):
                 found[order.folder] = refusal
             elif order.is_done:  # another process was faster
-                found[order.folder] = _attempted(partial(_found_in, order.folder))
+                found[order.folder] = _attempt(_read_result, order.folder)
             else:
                 held[run] = order
         if held:
             with stopping_on_interrupt(list(held)):
                 others = len(held) - 1
-                outcomes = each_side_by_side(
-                    list(held), lambda run: _attempted(partial(_carried_out, run, held[run].job, others))
-                )
+                outcomes = each_side_by_side(list(held), lambda run: _attempt(_carry_out, run, held[run], others))
             found |= zip((order.folder for order in held.values()), outcomes, strict=True)
     return found
 
 
-def _alone(order: Order, note: str | None = None) -> Found:
+def _run_alone(order: Order, note: str | None = None) -> Found:
     """Carry out an order by itself; its observer gets the ``note`` first."""
-    with ExitStack() as held:
-        is_new = not order.is_begun
-        if not is_new and not order.is_done:
-            held.enter_context(_in_folder(order, is_new))
-        if order.is_done:
-            return _found_in(order.folder)
-        run = order.run()
-        if is_new:  # a job that cannot be run leaves no folder behind
-            held.enter_context(_in_folder(order, is_new))
-        held.enter_context(stopping_on_interrupt([run]))
+    ready = _prepare(order)  # a job that cannot be run leaves no folder behind
+    if ready is None:
+        return _read_result(order.folder)
+    run, order, is_new = ready
+    with _in_folder(order, is_new), stopping_on_interrupt([run]):
+        if order.is_done:  # another process was faster
+            return _read_result(order.folder)
         if note is not None:
             run.observer.noted(note)
-        return _carried_out(run, order.job)
+        return _carry_out(run, order)
 
 
-def _found_in(folder: Path) -> Found:
+def _read_result(folder: Path) -> Found:
     """Return the result in the folder of a run that is done."""
     return read_object(folder / RESULT, "seed", "acc", "bwt", "config")  # no command can do without these
 
 
-def _carried_out(run: Run, job: Job, beside: int = 0) -> Found:
+def _carry_out(run: Run, order: Order, beside: int = 0) -> Found:
     """Return the result of a run that learns with ``beside`` others at the same time."""
-    assert run.folder is not None
     try:
         company = company_of(run, beside, resumed=run.resume())
         run.learn()
-        result = result_of(run, dataclasses.asdict(job), company)
-        write_atomically(run.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+        result = result_of(run, dataclasses.asdict(order.job), company)
+        write_atomically(order.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
     except FileNotFoundError:
-        if run.folder.is_dir():
+        if order.folder.is_dir():
             raise
-        raise RuntimeError(f"{run.folder} was removed while its run went on: what it learnt is lost") from None
+        raise RuntimeError(f"{order.folder} was removed while its run went on: what it learnt is lost") from None
     return result
 
 
-def _attempted(work: Callable[[], Made]) -> Made | Exception:
+def _attempt(work: Callable[..., Made], *inputs: Any) -> Made | Exception:
     """Return what comes of some work, or its error; an interruption is none of its own."""
     try:
-        return work()
+        return work(*inputs)
     except InterruptedRunError:
         raise
     except Exception as error:

@@ -6,7 +6,6 @@ Figures are kept as tensors, few and long: a task adds some hundred bytes to a c
 from __future__ import annotations
 
 import math
-import zlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from itertools import islice
@@ -19,6 +18,7 @@ from ucb.engine.evaluate import Judgement
 from ucb.engine.sigma import FIGURES, Movement
 from ucb.metrics import AccuracyMatrix
 from ucb.old_names import under_present_names
+from ucb.storage import compress, decompress
 
 Figures = list[float]
 """What is known of one task, as numbers."""
@@ -111,16 +111,16 @@ class Progress:
         """Return what a checkpoint holds, as this version or an earlier one has saved it."""
         held = under_present_names(state)
         if isinstance(held["rows"], dict):
-            held |= {name: _listed(held[name]) for name in _TABLES}
+            held |= {name: _list(held[name]) for name in _TABLES}
             rows, sigma = held["rows"], held["sigma"]
-            held["rows"] = _cut(_listed(rows["table"]), rows["lengths"])
-            moved = _cut(_listed(sigma["table"]), [len(names) for names in sigma["names"]])
+            held["rows"] = _split(_list(rows["table"]), rows["lengths"])
+            moved = _split(_list(sigma["table"]), [len(names) for names in sigma["names"]])
             held["sigma"] = [
                 {name: _movement(figures) for name, figures in zip(names, part, strict=True)}
                 for names, part in zip(sigma["names"], moved, strict=True)
             ]
         else:  # all figures of all rows, where nothing but the accuracy is asked for again
-            held |= _of_full_rows(held["rows"])
+            held |= _read_full_rows(held["rows"])
             held["bins"] = [bins for bins in held.get("bins", []) if bins]
         return cls(**held)
 
@@ -156,27 +156,26 @@ MOST_NUMBERS = 1 << 26
 
 
 def _table(values: list[Any]) -> dict[str, Any]:
-    """Return numbers in few bytes: accuracies, whose number grows with the square of the tasks, are much alike."""
+    """Return numbers in few bytes: that of accuracies grows with the square of the tasks."""
     numbers = torch.tensor(values, dtype=torch.float64)
-    squeezed = zlib.compress(numbers.numpy().tobytes())
-    return {"shape": list(numbers.shape), "squeezed": torch.frombuffer(bytearray(squeezed), dtype=torch.uint8)}
+    return {"shape": list(numbers.shape), "squeezed": compress(numbers.numpy().tobytes())}
 
 
-def _listed(table: dict[str, Any]) -> list[Any]:
+def _list(table: dict[str, Any]) -> list[Any]:
     """Undo ``_table``."""
     count = math.prod(table["shape"])
     if not 0 <= count <= MOST_NUMBERS:
         raise ValueError(f"the checkpoint has a table of {count} numbers, and no run has so many")
-    data = zlib.decompressobj().decompress(table["squeezed"].numpy().tobytes(), 8 * count + 1)
+    data = decompress(table["squeezed"], 8 * count)
     if len(data) != 8 * count:
         raise ValueError(f"a table of the checkpoint is not of the {count} numbers that it should have")
-    found: list[Any] = (
-        torch.frombuffer(bytearray(data), dtype=torch.float64).view(table["shape"]).tolist() if data else []
-    )
-    return found
+    if not data:
+        return []
+    values: list[Any] = torch.frombuffer(bytearray(data), dtype=torch.float64).view(table["shape"]).tolist()
+    return values
 
 
-def _cut(values: list[Any], lengths: list[int]) -> list[list[Any]]:
+def _split(values: list[Any], lengths: list[int]) -> list[list[Any]]:
     """Return a list in pieces of these lengths."""
     if sum(lengths) != len(values):
         raise ValueError(f"the checkpoint has {len(values)} rows of figures where {sum(lengths)} belong")
@@ -189,7 +188,7 @@ def _movement(figures: Figures) -> Movement:
     return dict(zip(FIGURES, (*others, None if math.isnan(correlation) else correlation), strict=True))
 
 
-def _of_full_rows(rows: list[list[Figures]]) -> dict[str, Any]:
+def _read_full_rows(rows: list[list[Figures]]) -> dict[str, Any]:
     judged = [[figures for figures in row if not math.isnan(figures[0])] for row in rows]
     return {
         "rows": [[figures[0] for figures in row] for row in judged],

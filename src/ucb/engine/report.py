@@ -63,7 +63,7 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "seed": run.seed,
         "tasks": [task.name for task in stream.tasks],
         "accuracy_matrix": matrix.after,
-        "after_task_end": own_tasks_after_end(run) if run.method.judged_before_end else None,
+        "after_task_end": [task.accuracy for task in run.at.judged_first] if run.method.judged_before_end else None,
         "acc": matrix.acc,
         "acc_of": {name: mean(matrix.after[-1][i] for i in which) for name, which in stream.subsets.items()},
         "bwt": matrix.bwt,
@@ -92,11 +92,6 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "peak_memory_bytes": peak_memory(run.device) if company.has_own_peak else None,
     }
     return {key: _without_nan(value) for key, value in found.items()}
-
-
-def own_tasks_after_end(run: Run) -> list[float]:
-    """Return each task's accuracy right after the method ended it, where the matrix has the one from before."""
-    return [judgement.accuracy for judgement in run.at.judged_first]
 
 
 def _without_nan(value: Any) -> Any:

@@ -10,16 +10,16 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Container
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any
 
 import torch
 
 from ucb.bayes.kl import learning
 from ucb.data.streams.tasks import Stream, Task
-from ucb.engine import checkpoint
 from ucb.engine.access import TaskBatches, refuse_scenario
+from ucb.engine.checkpoint import Checkpoints, refuse_other
 from ucb.engine.errors import DivergedError, InterruptedRunError
 from ucb.engine.evaluate import Judgement, judge
 from ucb.engine.events import Epoch, Observer
@@ -43,7 +43,11 @@ LEAST_SECONDS = 20.0
 
 
 class Run:
-    """Learns a stream with a method, from the start or from a checkpoint in ``folder``."""
+    """Learns a stream with a method, from the start or from one of its ``checkpoints``.
+
+    ``start`` is where it stands at first, if not before the first task; ``evaluated`` are the tasks whose accuracy is
+    measured, if not all: nothing is known of the others, whose data may be gone.
+    """
 
     def __init__(
         self,
@@ -53,8 +57,10 @@ class Run:
         *,
         seed: int,
         device: torch.device,
-        folder: Path | None = None,
+        checkpoints: Checkpoints | None = None,
         observer: Observer | None = None,
+        start: Progress | None = None,
+        evaluated: Container[int] | None = None,
         identity: dict[str, Any] | None = None,
     ) -> None:
         refuse_scenario(method, stream.scenario)
@@ -62,46 +68,39 @@ class Run:
         self.identity = {} if identity is None else identity
         """What must be the same when a checkpoint is taken up again, as plain values by name."""
         self.stream, self.method, self.training = stream, method, training
-        self.seed, self.device, self.folder = seed, device, folder
+        self.seed, self.device, self.checkpoints = seed, device, checkpoints
         self.observer = Observer() if observer is None else observer
-        self.at = Progress()
+        self.at = Progress() if start is None else start
+        self.evaluated = range(len(stream)) if evaluated is None else evaluated
         self.best: Copy | None = None
         self.stopping = False
         """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
         self._clock = self._saved = time.monotonic()
         self._saved_at = 0
-        self._said: set[str] = set()
+        self._noted: set[str] = set()
         self.own_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.graphs = GraphMemory() if training.graphs else None
 
     def resume(self) -> bool:
-        """Go to where the newest whole checkpoint is; say whether there was one."""
-        found = None if self.folder is None else checkpoint.load(self.folder)
-        if found is None:
+        """Go to where the latest checkpoint is; say whether there was one."""
+        state = None if self.checkpoints is None else self.checkpoints.load()
+        if self.checkpoints is None or state is None:
             return False
-        for path in found.damaged:
-            self.observer.noted(f"{path.name} is damaged; the one before it is used")
         try:
-            self.load_state_dict(found.state)
+            self.load_state_dict(state)
         except (LookupError, AttributeError, AssertionError, RecursionError, RuntimeError) as error:
             if isinstance(error, torch.OutOfMemoryError):
                 raise
-            raise OSError(f"{found.path} holds no state of this run: {type(error).__name__}: {error}") from None
-        for path in found.damaged:  # else the next one would take the place of the whole one
-            path.unlink(missing_ok=True)
+            path = self.checkpoints.path
+            raise OSError(f"{path} holds no state of this run: {type(error).__name__}: {error}") from None
         return True
 
-    @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether there is a place for them."""
-        return self.folder is not None
-
     def save(self) -> None:
-        """Write a checkpoint, if the run has a folder."""
-        if self.folder is None:
+        """Keep the state, if there is a place for it."""
+        if self.checkpoints is None:
             return
         self._tick()
-        checkpoint.save(self.folder, self.state_dict())
+        self.checkpoints.save(self.state_dict())
         self._saved, self._saved_at = time.monotonic(), self.at.steps
 
     def state_dict(self) -> dict[str, Any]:
@@ -119,7 +118,7 @@ class Run:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to where the state was taken, if it is this run's."""
-        checkpoint.refuse_other(state["identity"], self.identity)
+        refuse_other(state["identity"], self.identity)
         at = Progress.of(state["progress"])
         at.refuse_impossible(len(self.stream), self.training.schedule.epochs, lambda i: self._batches_of(self._task(i)))
         self.method.load_state_dict(brought_to(self.device, state["method"]))
@@ -134,14 +133,10 @@ class Run:
         for remark in self.stream.remarks:
             self.observer.noted(remark)
         while self.at.task < len(self.stream):
-            self._learn_next_task()
+            self.learn_task()
 
     def learn_task(self, *, old_tasks: bool = True) -> list[Judgement]:
         """Learn the next task, or what is left of it; return how well it and, if asked for, the old tasks are known."""
-        self._learn_next_task(old_tasks)
-        return self.at.judged_last
-
-    def _learn_next_task(self, old_tasks: bool = True) -> None:
         self._clock = time.monotonic()
         others = keep_kernels(self.at.kernels, self.device)
         if others is not None and isinstance(self.method, BayesianMethod):
@@ -153,6 +148,7 @@ class Run:
             self._learn_task(old_tasks)
         if self.at.task == len(self.stream) and self.graphs is not None:
             self.graphs.give_up()
+        return self.at.judged_last
 
     def _on_stream(self) -> AbstractContextManager[None]:
         if self.own_stream is None:
@@ -170,7 +166,7 @@ class Run:
         if self._is_new():
             self._begin(task)
         if not self.method.learns_at(at.task, len(self.stream)):
-            self._go_on([Judgement.missing()])
+            self._finish_task([Judgement.missing()])
             return
         if self.stream.scenario.boundaries:
             self.method.look(self._data_of(task))
@@ -211,21 +207,21 @@ class Run:
             self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
             is_best = plateau.judge(loss)
             if is_best and not plateau.is_over:
-                self._keep_as_best()
+                self._keep_best()
             at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
             self._begin_epoch()
             at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
-        self._end_at_best(is_best)
+        self._return_to_best(is_best)
         at.phase_epochs.append(plateau.epochs)
         at.rate, at.plateau_best, at.plateau_waited = math.nan, math.inf, 0
 
-    def _keep_as_best(self) -> None:
+    def _keep_best(self) -> None:
         if self.best is None:
             self.best = Copy(self.method.state_dict())
         else:
             self.best.renew(self.method.state_dict())
 
-    def _end_at_best(self, is_there: bool) -> None:
+    def _return_to_best(self, is_there: bool) -> None:
         """Go back to the weights that held-out data liked best, unless they are the present ones."""
         if self.best is not None and not is_there:
             generator = self.method.generator.get_state()
@@ -263,19 +259,14 @@ class Run:
     def _steps(self, task: Task) -> Steps:
         size = self.training.batch_size
         steps, obstacle = steps_for(self.method, task, self._offset, size, self.device, self.graphs)
-        self._say_eager(obstacle)
+        self._note_eager(obstacle)
         return steps
 
-    def _say_eager(self, obstacle: str | None) -> None:
-        """Say why steps run one launch at a time."""
-        if obstacle is not None:
-            self.note_once(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
-
-    def note_once(self, sentence: str) -> None:
-        """Tell the observer something, if it has not been told."""
-        if sentence not in self._said:
-            self._said.add(sentence)
-            self.observer.noted(sentence)
+    def _note_eager(self, obstacle: str | None) -> None:
+        """Say once why steps run one launch at a time."""
+        if obstacle is not None and obstacle not in self._noted:
+            self._noted.add(obstacle)
+            self.observer.noted(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
 
     def _learn_epoch(self, task: Task, steps: Steps) -> None:
         at = self.at
@@ -291,24 +282,24 @@ class Run:
             stopping = self.stopping  # asked once: a signal may come at any moment
             saving = stopping or (at.batch < batches and self._save_is_due())
             if saving or at.batch == batches or steps.is_time_to_look:
-                self._guard(steps.new_losses())
+                self._count_losses(steps.new_losses())
             self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)
             if saving:
                 self.save()
             if stopping:
                 raise InterruptedRunError(f"stopped in {at.where}, batch {at.batch}")
-        self._say_eager(steps.obstacle)
+        self._note_eager(steps.obstacle)
 
     def _save_is_due(self) -> bool:
         """Say whether it is time for a checkpoint; a GPU takes a thousand steps faster than one is written."""
         every = self.training.checkpoint_every
-        if not self.keeps_checkpoints:  # to get ready for one, too, holds up a GPU
+        if self.checkpoints is None or not self.checkpoints.is_due:  # to get ready for one, too, holds up a GPU
             return False
         if self.device.type != "cuda":
             return self.at.steps % every == 0
         return self.at.steps - self._saved_at >= every and time.monotonic() - self._saved >= LEAST_SECONDS
 
-    def _guard(self, losses: list[float]) -> None:
+    def _count_losses(self, losses: list[float]) -> None:
         """Count the last batches' losses; stop at one that leads nowhere. The last checkpoint stays."""
         at = self.at
         for batch, value in enumerate(losses, start=at.batch - len(losses) + 1):
@@ -331,9 +322,9 @@ class Run:
         if self.stream.scenario.boundaries:
             self.method.end_task(self._data_of(task))
         first = 0 if old_tasks else at.task
-        self._go_on([Judgement.missing()] * first + [self._judge(i) for i in range(first, at.task + 1)])
+        self._finish_task([Judgement.missing()] * first + [self._judge(i) for i in range(first, at.task + 1)])
 
-    def _go_on(self, row: list[Judgement]) -> None:
+    def _finish_task(self, row: list[Judgement]) -> None:
         """Turn to the next task, and keep what is known after this one."""
         at = self.at
         if isinstance(self.method, BayesianMethod):
@@ -342,12 +333,6 @@ class Run:
         at.epochs_used.append(at.epoch)
         at.phase, at.phase_epochs = 0, []
         at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
-        self._note(row)
-        if self.stopping:
-            raise InterruptedRunError(f"stopped after task {at.task}")
-
-    def _note(self, row: list[Judgement]) -> None:
-        at = self.at
         at.add(row)
         if len(row) == len(self.stream):  # only then: what a checkpoint holds must not grow with each task's test data
             at.right = [pack_right_answers(judgement.right) for judgement in row if judgement.right is not None]
@@ -356,8 +341,12 @@ class Run:
         self.save()
         if not math.isnan(row[-1].accuracy):
             self.observer.task_ended(len(row) - 1, row)
+        if self.stopping:
+            raise InterruptedRunError(f"stopped after task {at.task}")
 
     def _judge(self, index: int) -> Judgement:
+        if index not in self.evaluated:
+            return Judgement.missing()
         samples = self.training.eval_samples
         return judge(self.method, self.stream, index, samples, self.device, (self.seed, self.at.task))
 

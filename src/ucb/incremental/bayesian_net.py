@@ -25,7 +25,6 @@ from ucb.bayes.predict import from_logits
 from ucb.data.streams.examples import Examples as StreamExamples
 from ucb.data.streams.examples import TensorExamples
 from ucb.data.streams.tasks import Stream, Task
-from ucb.engine.evaluate import Judgement
 from ucb.engine.plateau import Schedule
 from ucb.engine.progress import Progress
 from ucb.engine.run import Run
@@ -391,16 +390,18 @@ def _run(learner: BayesianNetModel, request: WaveRequest, train: Pair, held: Pai
         Task(f"head {i + 1}", tuple(map(str, classes)), no, no, no) for i, classes in enumerate(learner.heads[:head])
     ]
     epochs = request.epochs or EPOCHS
-    run = WaveRun(
+    run = Run(
         Stream("waves", (*gone, now)),
         learner.method,
         Training(Schedule(epochs=epochs), eval_samples=2, checkpoint_every=20),
         seed=request.seed,
         device=request.device,
         observer=WaveObserver(request.observer, epochs, len(request.classes)),
+        checkpoints=None if request.progress is None else WaveCheckpoints(request.progress, head),
+        start=Progress(task=head, at_start=[math.nan]),
+        evaluated=[head],
     )
-    run.progress_file = request.progress
-    run.start(request.progress.load() if request.progress else None)
+    run.resume()
     run.learn_task()
 
 
@@ -415,30 +416,26 @@ class NoExamples(StreamExamples):
         return iter(())
 
 
-class WaveRun(Run):
-    """A run that stands at its last task: those before it are heads whose data are gone, so they are not judged."""
+class WaveCheckpoints:
+    """A run's checkpoints in the progress file, which is of no use once the wave's own task is over."""
 
-    progress_file: ProgressFile | None = None
-
-    def start(self, found: dict[str, Any] | None) -> None:
-        """Stand before the last task, or where an interrupted run was."""
-        self.at = Progress(task=len(self.stream) - 1, at_start=[math.nan])
-        if found is not None:
-            self.load_state_dict(found["run"])
+    def __init__(self, file: ProgressFile, task: int) -> None:
+        self.file, self.path, self.task = file, file.path, task
 
     @property
-    def keeps_checkpoints(self) -> bool:
-        """Whether somebody keeps them."""
-        return self.progress_file is not None
+    def is_due(self) -> bool:
+        """Whether it is time to save again."""
+        return self.file.is_due
 
-    def save(self) -> None:
-        """Keep the state beside the model, now and then."""
-        if self.progress_file is not None and self.progress_file.is_due and self.at.task < len(self.stream):
-            self._tick()
-            self.progress_file.save({"run": self.state_dict()})
+    def save(self, state: dict[str, Any]) -> None:
+        """Keep the state beside the model."""
+        if state["progress"]["task"] == self.task:
+            self.file.save({"run": state})
 
-    def _judge(self, index: int) -> Judgement:
-        return super()._judge(index) if index == len(self.stream) - 1 else Judgement.missing()
+    def load(self) -> dict[str, Any] | None:
+        """Return the state to go on from."""
+        found = self.file.load()
+        return None if found is None else found["run"]
 
 
 class WaveObserver(Observer):

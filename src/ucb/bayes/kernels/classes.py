@@ -16,7 +16,7 @@ MOST_CLASSES = 1024
 
 class _CrossEntropy(torch.autograd.Function):
     @staticmethod
-    def forward(logits: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(ctx: Any, logits: Tensor, target: Tensor) -> Tensor:
         """Return the mean NLL; the gradient is a by-product, and waits for backward."""
         rows, classes = logits.shape
         losses, grad = logits.new_empty(rows), torch.empty_like(logits)
@@ -26,17 +26,11 @@ class _CrossEntropy(torch.autograd.Function):
         source = module_of("step_source")
         tensors = (logits, target.contiguous(), losses, grad)
         start(source, "cross_entropy_kernel", grid, *tensors, rows, classes, **sizes)
-        return losses.sum(), grad
+        ctx.save_for_backward(grad)
+        return losses.sum()
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep the gradient, which nobody differentiates again."""
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(output[1])
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Scale what forward has found."""
         return ctx.saved_tensors[0] * grad, None
 
@@ -46,4 +40,4 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     if logits.dim() != 2 or not 0 < logits.shape[1] <= MOST_CLASSES or len(logits) == 0 or not serves(logits):
         return F.cross_entropy(logits, target)
     apply: Any = _CrossEntropy.apply
-    return cast(Tensor, apply(logits, target)[0])
+    return cast(Tensor, apply(logits, target))

@@ -14,8 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from ucb.bayes.kernels.launch import available, blocks, launch, mask_of, serves, size_of, status
-from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, sample
-from ucb.bayes.kernels.seeds import new_seed
+from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, new_seed, sample
 
 __all__ = [
     "Later",
@@ -163,15 +162,11 @@ class SigmaSquared(torch.autograd.Function):
     """softplus(rho)^2, and 0 where pruned."""
 
     @staticmethod
-    def forward(rho: Tensor, keep: Tensor | None, later: Later | None) -> Tensor:
+    def forward(ctx: Any, rho: Tensor, keep: Tensor | None, later: Later | None) -> Tensor:
         """Square sigma."""
-        return _squared(rho, keep, None)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep the inputs."""
-        rho, keep, ctx.later = inputs
+        ctx.later = later
         ctx.save_for_backward(rho, keep)
+        return _squared(rho, keep, None)
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:

@@ -57,7 +57,7 @@ def narrow_linear(x: Tensor, weight: Gaussian, bias: Gaussian | None, seed: Tens
     """
     apply: Any = NarrowLinear.apply
     more = (None, None, None) if bias is None else (bias.mu, bias.rho, bias.keep)
-    return cast(Tensor, apply(x, weight.mu, weight.rho, weight.keep, *more, seed, salt)[0])
+    return cast(Tensor, apply(x, weight.mu, weight.rho, weight.keep, *more, seed, salt))
 
 
 class NarrowLinear(torch.autograd.Function):
@@ -65,6 +65,7 @@ class NarrowLinear(torch.autograd.Function):
 
     @staticmethod
     def forward(
+        ctx: Any,
         x: Tensor,
         mu: Tensor,
         rho: Tensor,
@@ -74,31 +75,23 @@ class NarrowLinear(torch.autograd.Function):
         bias_keep: Tensor | None,
         seed: Tensor,
         salt: int,
-    ) -> tuple[Tensor, Tensor]:
-        """Draw the outputs, and their derivatives by the variance."""
+    ) -> Tensor:
+        """Draw the outputs; keep their derivatives by the variance, and how exact the products are to be."""
         _check(x, mu, rho, bias_mu, bias_rho)
         (rows, inputs), outputs = x.shape, len(mu)
         check_noise(rows * outputs, 1, seed, x)
         out, slope = x.new_empty(rows, outputs), x.new_empty(rows, outputs)
         masks = mask_of(keep, mu), None if bias_mu is None else mask_of(bias_keep, bias_mu)
         tensors = (x, mu, rho, masks[0], bias_mu, bias_rho, masks[1], seed, salt, out, slope)
-        tile = _tile(outputs)
-        warps = tile["block"] // SIDE
-        sizes = {**tile, "block_rows": ROWS, "pieces": warps}
+        ctx.tile = _tile(outputs)
+        warps = ctx.tile["block"] // SIDE
+        sizes = {**ctx.tile, "block_rows": ROWS, "pieces": warps}
         _start("forward_kernel", (-(-rows // ROWS),), warps, *tensors, rows, inputs, outputs, **sizes)
-        return out, slope
+        ctx.save_for_backward(x, mu, rho, keep, bias_rho, bias_keep, slope)
+        return out
 
     @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
-        """Keep what backward needs, and how exact the products are to be."""
-        x, mu, rho, keep, _, bias_rho, bias_keep, _, _ = inputs
-        ctx.mark_non_differentiable(output[1])
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(x, mu, rho, keep, bias_rho, bias_keep, output[1])
-        ctx.tile = _tile(len(mu))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor, _: None) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         """Return the gradients that are asked for: by the input, and by mu and rho of weights and biases."""
         x, mu, rho, keep, bias_rho, bias_keep, slope = ctx.saved_tensors
         wanted = ctx.needs_input_grad

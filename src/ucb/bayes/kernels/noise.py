@@ -16,6 +16,11 @@ from torch import Tensor
 from ucb.bayes.kernels.launch import MOST, launch, mask_of, size_of
 
 
+def new_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:
+    """Draw a seed on the device, out of so many that those of two steps do not come near each other."""
+    return torch.randint(1 << 62, (1,), device=device, generator=generator)
+
+
 def check_noise(n: int, samples: int, seed: Tensor, like: Tensor) -> None:
     """Refuse a seed that a kernel cannot read, and more noise of n elements than there are counters."""
     if seed.dtype != torch.int64 or seed.numel() != 1 or seed.device != like.device:
@@ -39,20 +44,16 @@ class LocalNoise(torch.autograd.Function):
     """Rows of mean + sqrt(variance) * eps, ``samples`` of them for every row; see ``local_noise``."""
 
     @staticmethod
-    def forward(mean: Tensor, variance: Tensor, seed: Tensor, salt: int, samples: int) -> Tensor:
-        """Draw the rows."""
+    def forward(ctx: Any, mean: Tensor, variance: Tensor, seed: Tensor, salt: int, samples: int) -> Tensor:
+        """Draw the rows; keep what makes the noise, not the noise."""
         n = size_of(mean, variance)
         check_noise(n, samples, seed, mean)
         rows, features = mean.shape
         out = torch.empty((rows * samples, features), dtype=mean.dtype, device=mean.device)
         launch("local_kernel", n, mean, variance, seed, salt, out, n, features, samples=samples)
-        return out
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:
-        """Keep what makes the noise, not the noise."""
-        _, variance, seed, ctx.salt, ctx.samples = inputs
+        ctx.salt, ctx.samples = salt, samples
         ctx.save_for_backward(variance, seed)
+        return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
