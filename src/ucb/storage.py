@@ -307,6 +307,8 @@ def unflatten(tree: State, tensors: dict[str, Tensor]) -> State:
 
 def compress(data: bytes) -> Tensor:
     """Return bytes as a tensor of fewer: names, and accuracies of many tasks, are much alike."""
+    import torch
+
     return torch.frombuffer(bytearray(zlib.compress(data)), dtype=torch.uint8)
 
 
