@@ -19,9 +19,9 @@ from tools.docs.markdown import capitalize
 from ucb.cli import app as commands
 from ucb.cli import tune
 from ucb.engine.recipes import Recipe, recipe_for
-from ucb.experiments.reproduce import compare_table, paper, table_named, tables
-from ucb.experiments.reproduce.compare import Measure
-from ucb.experiments.reproduce.definitions import QUOTED, job_of
+from ucb.experiments.reproduce import paper
+from ucb.experiments.reproduce.compare import Measure, compare_table
+from ucb.experiments.reproduce.definitions import QUOTED, job_of, table_named, tables
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reproduction.md"

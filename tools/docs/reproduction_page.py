@@ -17,9 +17,9 @@ from tools.docs.reproduction_settings import SCRIPT, folder_of, runs_of
 from tools.tune_tables import TABLES
 from ucb.engine import Training
 from ucb.engine.job import method_named
-from ucb.experiments.reproduce import ReproducedRow, ReproducedTable, compare_table, paper, tables
-from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD
-from ucb.experiments.reproduce.definitions import complete, recipe_of
+from ucb.experiments.reproduce import paper
+from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD, compare_table
+from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable, complete, recipe_of, tables
 from ucb.stream.builders import VALIDATION
 
 PAGE = ROOT / "docs" / "reproduction.md"

@@ -18,10 +18,9 @@ from ucb.bayes.checks import count, nearest
 from ucb.cli.failing import answering
 from ucb.cli.show import console, say
 from ucb.engine.job import device_named
-from ucb.experiments.bench import cpu_result, gpu_result, groups_of
-from ucb.experiments.bench.results import Timing
+from ucb.experiments.bench.results import Timing, cpu_result, gpu_result
 from ucb.experiments.bench.steps import MLPSizes, ResNetSizes
-from ucb.experiments.bench.tables import missing, remarks, verdict
+from ucb.experiments.bench.tables import groups_of, missing, remarks, verdict
 from ucb.storage import write_atomically
 
 NETS: dict[str, MLPSizes | ResNetSizes] = {"mlp": MLPSizes(), "resnet18": ResNetSizes()}

@@ -18,22 +18,17 @@ from ucb.cli.terminal import write
 from ucb.cli.watch import Lines, line_of
 from ucb.engine import Epoch, InterruptedRunError, Observer
 from ucb.engine.job import device_called
-from ucb.experiments.reproduce import (
-    FORMATS,
-    DamagedResultError,
-    carry_out,
-    plan,
-    table_named,
-    tables,
-)
-from ucb.experiments.reproduce import ReproducedRow as Row
-from ucb.experiments.reproduce import ReproducedTable as Table
-from ucb.experiments.reproduce import RunOutcome as Outcome
-from ucb.experiments.reproduce import TableRun as Planned
-from ucb.experiments.reproduce import compare_table as compared
 from ucb.experiments.reproduce.compare import CANNOT, NO_RECIPE
+from ucb.experiments.reproduce.compare import compare_table as compared
+from ucb.experiments.reproduce.definitions import ReproducedRow as Row
+from ucb.experiments.reproduce.definitions import ReproducedTable as Table
+from ucb.experiments.reproduce.definitions import table_named, tables
+from ucb.experiments.reproduce.formats import FORMATS
+from ucb.experiments.reproduce.planning import DamagedResultError, plan
+from ucb.experiments.reproduce.planning import TableRun as Planned
 from ucb.experiments.reproduce.planning import choose_rows as chosen
-from ucb.experiments.reproduce.running import CallRecord, log_of
+from ucb.experiments.reproduce.running import CallRecord, carry_out, log_of
+from ucb.experiments.reproduce.running import RunOutcome as Outcome
 
 
 def _tables(begun: str) -> list[str]:

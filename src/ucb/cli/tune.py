@@ -14,20 +14,12 @@ from ucb.bayes.checks import count
 from ucb.cli.failing import INTERRUPTED, answering, warn
 from ucb.cli.show import say
 from ucb.engine import InterruptedRunError
-from ucb.experiments.tuning import (
-    Point,
-    Search,
-    by_grid,
-    by_optuna,
-    grid_of,
-    points_of,
-    refuse_points,
-    values_of,
-)
-from ucb.experiments.tuning import Trial as Found
-from ucb.experiments.tuning import TrialRecord as Record
-from ucb.experiments.tuning import widen_search as widened
-from ucb.experiments.tuning.search import Grid
+from ucb.experiments.tuning.optuna_search import by_optuna
+from ucb.experiments.tuning.records import TrialRecord as Record
+from ucb.experiments.tuning.search import Grid, Point, Search, grid_of, points_of, refuse_points, values_of
+from ucb.experiments.tuning.search import Trial as Found
+from ucb.experiments.tuning.trials import by_grid
+from ucb.experiments.tuning.trials import widen_search as widened
 from ucb.stream.benchmarks import find
 
 EPOCHS = 6
