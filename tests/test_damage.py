@@ -29,7 +29,7 @@ from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
 from ucb.engine.orders import job_in
 from ucb.engine.recipes import own_recipe
-from ucb.experiments.report import results_at
+from ucb.experiments.report.results import results_at
 from ucb.experiments.reproduce.planning import damage_of, result_in
 from ucb.experiments.tuning.records import saved_trials
 from ucb.experiments.tuning.search import Search

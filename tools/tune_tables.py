@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ucb.engine import Job
-from ucb.experiments.reproduce import ReproducedRow, table_named
-from ucb.experiments.reproduce.definitions import units_for
-from ucb.experiments.tuning import Point, Search, TrialRecord, by_grid, grid_of, points_of, values_of, widen_search
+from ucb.experiments.reproduce.definitions import ReproducedRow, table_named, units_for
+from ucb.experiments.tuning.records import TrialRecord
+from ucb.experiments.tuning.search import Point, Search, grid_of, points_of, values_of
+from ucb.experiments.tuning.trials import by_grid, widen_search
 from ucb.methods import known_methods
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -11,7 +11,7 @@ import pytest
 from tests.cli.asking import ucb
 from ucb.data.catalogue import CATALOGUE
 from ucb.data.streams import BENCHMARKS
-from ucb.experiments.reproduce import tables
+from ucb.experiments.reproduce.definitions import tables
 from ucb.incremental import METHODS
 from ucb.methods import known_methods
 from ucb.nets import NETS

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.asking import interrupted, launched, refused, ucb
-from ucb.experiments import tuning
+from ucb.experiments.tuning import trials as tuning
 
 
 def test_tuning_takes_the_scenarios_of_a_run(tmp_path, monkeypatch):

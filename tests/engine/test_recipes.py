@@ -10,8 +10,7 @@ from ucb.cli import app as commands
 from ucb.engine import Job
 from ucb.engine.ordering import with_recipe
 from ucb.engine.recipes import Recipe, own_recipe, recipe_for
-from ucb.experiments.reproduce import table_named
-from ucb.experiments.reproduce.definitions import recipe_of
+from ucb.experiments.reproduce.definitions import recipe_of, table_named
 
 SMALL = ["run", "mnist-5split", "--method", "ord-ft", "--tasks", "1", "--hidden", "4", "--set", "eval_samples=1"]
 MINE = {"training": {"epochs": 2}, "settings": {"lr": 0.0625}, "found": "by hand", "grid": {}, "tried": 3}

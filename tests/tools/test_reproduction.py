@@ -18,10 +18,10 @@ from tools.docs import reproduction_settings as settings
 from tools.docs.markdown import capitalize
 from ucb.cli import app as commands
 from ucb.engine.recipes import Recipe, recipe_for
-from ucb.experiments import tuning
-from ucb.experiments.reproduce import compare_table, paper, table_named, tables
-from ucb.experiments.reproduce.compare import Measure
-from ucb.experiments.reproduce.definitions import QUOTED, job_of
+from ucb.experiments.reproduce import paper
+from ucb.experiments.reproduce.compare import Measure, compare_table
+from ucb.experiments.reproduce.definitions import QUOTED, job_of, table_named, tables
+from ucb.experiments.tuning import trials
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reproduction.md"
@@ -285,7 +285,7 @@ def test_commands_that_tune_search_what_the_recipe_says_was_tried(monkeypatch, t
         searched.append((record.search, points))
         raise ValueError("that is enough")
 
-    monkeypatch.setattr(tuning, "by_grid", no_search)
+    monkeypatch.setattr(trials, "by_grid", no_search)
     lines = [line for line in lines_of_commands() if line.startswith("ucb tune")]
     for line in lines:
         answer = CliRunner().invoke(commands.app, [*shlex.split(line)[1:], "--results", str(tmp_path)])

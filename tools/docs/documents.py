@@ -16,8 +16,9 @@ from statistics import mean, median, stdev
 from typing import Any
 
 from tools.docs import method_tables, wave_tables
+from tools.docs.markdown import table
 from tools.docs.reproduction_rivals import headline
-from ucb.experiments.bench import markdown
+from ucb.experiments.bench.tables import groups_of, remarks
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md", "learn-from-your-data.md")]
@@ -40,8 +41,11 @@ def rewrite(text: str) -> str:
 
 
 def figures(name: str) -> str:
-    """Return the summary of a step's benchmark."""
-    return markdown(json.loads(result_file(name).read_text()))
+    """Return all that a benchmark of a step says."""
+    result = json.loads(result_file(name).read_text())
+    parts = [(title, table(heads, rows)) for title, (heads, rows) in groups_of(result)]
+    shown = [f"{title}:\n\n{cells}" if "nets" in result else cells for title, cells in parts]
+    return "\n\n".join([*shown, "\n".join(remarks(result))])
 
 
 def runs(name: str) -> str:

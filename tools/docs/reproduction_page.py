@@ -18,9 +18,9 @@ from tools.tune_tables import TABLES
 from ucb.data.streams.builders import VALIDATION
 from ucb.engine import Training
 from ucb.engine.job import method_named
-from ucb.experiments.reproduce import ReproducedRow, ReproducedTable, compare_table, paper, tables
-from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD
-from ucb.experiments.reproduce.definitions import complete, recipe_of
+from ucb.experiments.reproduce import paper
+from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD, compare_table
+from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable, complete, recipe_of, tables
 
 PAGE = ROOT / "docs" / "reproduction.md"
 ENOUGH = 3

@@ -10,8 +10,8 @@ from typing import Literal, NamedTuple
 
 from tools.docs.markdown import code, wrap
 from tools.docs.markdown import table as markdown_table
-from ucb.experiments.reproduce import ComparedRow, ReproducedRow, ReproducedTable, compare_table, tables
-from ucb.experiments.reproduce.compare import Measure
+from ucb.experiments.reproduce.compare import ComparedRow, Measure, compare_table
+from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable, tables
 from ucb.experiments.reproduce.planning import results_of
 
 ROOT = Path(__file__).parents[2]

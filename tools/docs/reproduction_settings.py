@@ -13,8 +13,14 @@ from tools.tune_tables import TABLES, searches
 from ucb.engine import Job
 from ucb.engine.job import method_named
 from ucb.engine.recipes import Recipe, recipe_for
-from ucb.experiments.reproduce import ReproducedRow, ReproducedTable
-from ucb.experiments.reproduce.definitions import complete, differences, job_of, recipe_of
+from ucb.experiments.reproduce.definitions import (
+    ReproducedRow,
+    ReproducedTable,
+    complete,
+    differences,
+    job_of,
+    recipe_of,
+)
 from ucb.experiments.reproduce.planning import results_of
 
 RECIPES = "src/ucb/recipes"

@@ -74,8 +74,7 @@ def _parse_nets(words: str | None, device: str) -> list[str]:
 
 
 def _measure(names: list[str], repeats: int, device: torch.device) -> dict[str, Any]:
-    from ucb.experiments.bench import cpu_result, gpu_result
-    from ucb.experiments.bench.results import Timing
+    from ucb.experiments.bench.results import Timing, cpu_result, gpu_result
     from ucb.experiments.bench.steps import MLPSizes
 
     sizes = sizes_of_nets()
@@ -87,8 +86,7 @@ def _measure(names: list[str], repeats: int, device: torch.device) -> dict[str, 
 
 def show(result: dict[str, Any]) -> None:
     """Print all tables of a result, what it ran on, and its bars that are not in a table."""
-    from ucb.experiments.bench import groups_of
-    from ucb.experiments.bench.tables import missing, remarks, verdict
+    from ucb.experiments.bench.tables import groups_of, missing, remarks, verdict
 
     for title, (heads, rows) in groups_of(result):
         say(f"{title}\n")

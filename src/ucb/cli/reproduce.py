@@ -16,12 +16,14 @@ from ucb.cli.terminal import console, print_names, say, warn, write
 
 if TYPE_CHECKING:
     from ucb.engine import Observer
-    from ucb.experiments.reproduce import ReproducedRow, ReproducedTable, RunOutcome, TableRun
+    from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable
+    from ucb.experiments.reproduce.planning import TableRun
+    from ucb.experiments.reproduce.running import RunOutcome
 
 
 def complete_table(begun: str) -> list[str]:
     """Complete the name of a table."""
-    from ucb.experiments.reproduce import tables
+    from ucb.experiments.reproduce.definitions import tables
 
     return [name for name in tables() if name.startswith(begun)]
 
@@ -53,8 +55,8 @@ def reproduce_command(
     """
     from ucb.bayes.checks import count
     from ucb.devices import device_called
-    from ucb.experiments.reproduce import plan, table_named
-    from ucb.experiments.reproduce.planning import choose_rows
+    from ucb.experiments.reproduce.definitions import table_named
+    from ucb.experiments.reproduce.planning import choose_rows, plan
 
     count("jobs", jobs)
     device_called(device)  # a plan may be of another machine
@@ -79,7 +81,9 @@ def table_command(
     debug: Debug = False,
 ) -> None:
     """Print our results beside the paper's: mean and spread over seeds, and the difference in ACC (mean accuracy)."""
-    from ucb.experiments.reproduce import FORMATS, compare_table, table_named
+    from ucb.experiments.reproduce.compare import compare_table
+    from ucb.experiments.reproduce.definitions import table_named
+    from ucb.experiments.reproduce.formats import FORMATS
 
     if table is None:
         show_tables(results)
@@ -106,7 +110,8 @@ def parse_names(words: str) -> list[str]:
 
 def show_tables(results: Path) -> None:
     """List the tables with how much of each is measured; one that cannot be read does not hide the others."""
-    from ucb.experiments.reproduce import DamagedResultError, tables
+    from ucb.experiments.reproduce.definitions import tables
+    from ucb.experiments.reproduce.planning import DamagedResultError
 
     about, damaged = {}, list[str]()
     for name, table in tables().items():
@@ -125,8 +130,7 @@ def show_tables(results: Path) -> None:
 
 def describe_progress(table: ReproducedTable, results: Path) -> str:
     """Say how much of a table is measured."""
-    from ucb.experiments.reproduce import compare_table
-    from ucb.experiments.reproduce.compare import CANNOT
+    from ucb.experiments.reproduce.compare import CANNOT, compare_table
 
     lines = [line for line in compare_table(table, results) if line.verdict != CANNOT]
     measured = [line for line in lines if line.seeds]
@@ -179,8 +183,7 @@ def _carry_out(
     table: ReproducedTable, planned: Sequence[TableRun], jobs: int, out: Path, impossible: Sequence[str]
 ) -> None:
     """Run what is to do; at the end say what was asked for and is not there, and exit accordingly."""
-    from ucb.experiments.reproduce import carry_out
-    from ucb.experiments.reproduce.running import CallRecord
+    from ucb.experiments.reproduce.running import CallRecord, carry_out
 
     total, done = sum(each.to_do for each in planned), 0
     lacking = list[str]()

@@ -15,8 +15,8 @@ from ucb.cli.run import Apart, BenchmarkName, Blur, Hidden, Net, SingleHead, Tas
 from ucb.cli.terminal import format_count, say
 
 if TYPE_CHECKING:
-    from ucb.experiments.tuning import Point, Trial, TrialRecord
-    from ucb.experiments.tuning.search import Grid
+    from ucb.experiments.tuning.records import TrialRecord
+    from ucb.experiments.tuning.search import Grid, Point, Trial
 
 EPOCHS = 6
 ONE_PASS = "tasks that fade into each other pass by once: leave out --epochs and --recipe-epochs"
@@ -67,14 +67,15 @@ def tune_command(
     interrupted.
     """
     from ucb.data.streams.benchmarks import find
-    from ucb.experiments import tuning
+    from ucb.experiments.tuning.records import TrialRecord
+    from ucb.experiments.tuning.search import Search, grid_of, points_of, refuse_points, values_of
 
     _refuse(trials, widen, epochs, recipe_epochs, device, jobs)
     if blur is not None and (epochs, recipe_epochs) != (None, None):
         raise ValueError(ONE_PASS)
     epochs = EPOCHS if epochs is None else epochs
     find(benchmark)
-    search = tuning.Search(
+    search = Search(
         benchmark,
         method,
         epochs,
@@ -88,32 +89,33 @@ def tune_command(
         apart=apart,
         task_told=task_told,
     )
-    space = tuning.grid_of(method, prior=prior, instead=_parse_grid(grid or []))
-    points = tuning.points_of(space)
+    space = grid_of(method, prior=prior, instead=_parse_grid(grid or []))
+    points = points_of(space)
     try:
-        tuning.refuse_points(method, points)
+        refuse_points(method, points)
     except ValueError as error:
         raise ValueError(f"--grid: {error}") from None
-    record = tuning.TrialRecord(search, results)
+    record = TrialRecord(search, results)
     with _explain_stopping(record):
         points = _try(record, space, points, trials, widen, jobs)
         last = 1 if blur is not None else epochs if recipe_epochs is None else recipe_epochs
-        _write(record, record.recipe(tuning.values_of(points) if widen else space, points, last), out)
+        _write(record, record.recipe(values_of(points) if widen else space, points, last), out)
 
 
 def _try(
     record: TrialRecord, space: Grid, points: list[Point], trials: int | None, widen: int, jobs: int
 ) -> list[Point]:
     """Try what the record lacks, and return all points that may be chosen."""
-    from ucb.experiments import tuning
+    from ucb.experiments.tuning import optuna_search
+    from ucb.experiments.tuning import trials as searching
 
     known = sum(not record.lacks(point) for point in points)
     say(f"{record.search.method} on {record.search.kind}: {len(points)} points, {known} tried before")
     if trials is not None:
-        tuning.by_optuna(record, space, trials, _tell, jobs)
+        optuna_search.by_optuna(record, space, trials, _tell, jobs)
     else:
-        tuning.by_grid(record, points, jobs, _tell)
-    return tuning.widen_search(record, points, widen, jobs, _tell) if widen else points
+        searching.by_grid(record, points, jobs, _tell)
+    return searching.widen_search(record, points, widen, jobs, _tell) if widen else points
 
 
 def _write(record: TrialRecord, recipe: dict[str, Any], out: Path) -> None:

@@ -12,8 +12,7 @@ from typer.testing import CliRunner
 from tests.experiments.bench.small import MLP, RESNET
 from ucb.cli import app as commands
 from ucb.cli import bench
-from ucb.experiments.bench import gpu_result
-from ucb.experiments.bench.results import Timing
+from ucb.experiments.bench.results import Timing, gpu_result
 
 ROOM = Path(bench.__file__).parent.parent / "experiments" / "bench"
 

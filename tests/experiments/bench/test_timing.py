@@ -9,7 +9,7 @@ from tests.experiments.bench.small import MLP
 from ucb.bayes import kernels
 from ucb.experiments.bench import timing
 from ucb.experiments.bench.steps import OrdinaryNets
-from ucb.experiments.bench.timing import WARM_UP, Captured, Contender, Work, conditions, measure, without_kernels
+from ucb.experiments.bench.timing import WARM_UP, Contender, Work, capture, conditions, measure, without_kernels
 
 CPU = torch.device("cpu")
 
@@ -114,7 +114,7 @@ def test_a_captured_step_does_the_same_work():
         eager, step = OrdinaryNets(MLP, 3, x, y), OrdinaryNets(MLP, 3, x, y)
         for p, q in zip(eager.parameters, step.parameters, strict=True):
             q.data.copy_(p.detach())
-        replay = Captured(Work(step), device)
+        replay = capture(Work(step), device)
         for _ in range(5):
             replay()
         for _ in range(WARM_UP + 5):

@@ -8,7 +8,8 @@ import pytest
 from tests.experiments.report.browser import executable, launched
 from tests.experiments.report.results import result, written
 from tests.experiments.report.test_page import contrast
-from ucb.experiments.report import results_at, write_page
+from ucb.experiments.report.page import write_page
+from ucb.experiments.report.results import results_at
 
 pytestmark = pytest.mark.skipif(executable() is None, reason="no Chromium is installed")
 SIZES = """[...document.querySelectorAll("#VIEW .chart")].map((place) => {

@@ -7,7 +7,8 @@ import pytest
 
 from tests.experiments.report.results import result
 from tests.experiments.report.test_page import Reader, charts_in, found, own_part
-from ucb.experiments.report import comparison, page_of
+from ucb.experiments.report import comparison
+from ucb.experiments.report.page import page_of
 from ucb.experiments.report.results import describe_neighbours, leave_out_shared_memory
 
 RESULTS = Path(__file__).parents[3] / "results"

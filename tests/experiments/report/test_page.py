@@ -13,8 +13,10 @@ from tests.experiments.report.results import MATRIX, result, written
 from ucb.cli import app as commands
 from ucb.cli.result import leave_report
 from ucb.cli.terminal import console
-from ucb.experiments.report import page, page_of, results_at
+from ucb.experiments.report import page
 from ucb.experiments.report.charts import BLUE, DARK, ORANGE, PALE
+from ucb.experiments.report.page import page_of
+from ucb.experiments.report.results import results_at
 
 LOADING = {"src", "href", "srcset", "data", "action", "poster"}
 

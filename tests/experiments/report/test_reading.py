@@ -3,7 +3,9 @@ import math
 import pytest
 
 from tests.experiments.report.results import CURVE, result, written
-from ucb.experiments.report import comparison, page_of, results_at
+from ucb.experiments.report import comparison
+from ucb.experiments.report.page import page_of
+from ucb.experiments.report.results import results_at
 
 
 def seeds(*places):

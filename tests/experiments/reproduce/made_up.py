@@ -3,8 +3,7 @@
 import dataclasses
 import json
 
-from ucb.experiments.reproduce import table_named
-from ucb.experiments.reproduce.definitions import from_values, job_of
+from ucb.experiments.reproduce.definitions import from_values, job_of, table_named
 
 QUICK = {"hidden": [16], "epochs": 1, "eval_samples": 1}
 

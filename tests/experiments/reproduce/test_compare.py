@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.reproduce.made_up import keep, row, tiny
-from ucb.experiments.reproduce import FORMATS, compare_table, table_named, tables
-from ucb.experiments.reproduce.compare import RULE, Measure
+from ucb.experiments.reproduce.compare import RULE, Measure, compare_table
+from ucb.experiments.reproduce.definitions import table_named, tables
+from ucb.experiments.reproduce.formats import FORMATS
 
 TWO_SEEDS = math.sqrt(0.5) * 0.2
 

@@ -8,8 +8,8 @@ import pytest
 from ucb.data.streams import BENCHMARKS
 from ucb.engine.job import method_named
 from ucb.engine.settings import with_values
-from ucb.experiments.reproduce import paper, table_named, tables
-from ucb.experiments.reproduce.definitions import home_of, job_of, recipe_of, units_for
+from ucb.experiments.reproduce import paper
+from ucb.experiments.reproduce.definitions import home_of, job_of, recipe_of, table_named, tables, units_for
 from ucb.methods import known_methods
 from ucb.methods.bayesian import BayesianMethod
 

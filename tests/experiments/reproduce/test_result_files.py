@@ -5,8 +5,8 @@ import json
 import pytest
 
 from tests.experiments.reproduce.made_up import keep, row, tiny
-from ucb.experiments.reproduce import DamagedResultError, compare_table
-from ucb.experiments.reproduce.planning import results_of
+from ucb.experiments.reproduce.compare import compare_table
+from ucb.experiments.reproduce.planning import DamagedResultError, results_of
 
 WHOLE = {"seed": 0, "acc": 99.0, "bwt": None, "config": {}}
 DAMAGES = [

@@ -11,8 +11,9 @@ import pytest
 from tests.experiments.reproduce.made_up import row, tiny
 from ucb import engine
 from ucb.engine import Observer
-from ucb.experiments.reproduce import carry_out, plan, running
-from ucb.experiments.reproduce.running import in_processes, observe_nothing, side_by_side
+from ucb.experiments.reproduce import running
+from ucb.experiments.reproduce.planning import plan
+from ucb.experiments.reproduce.running import carry_out, in_processes, observe_nothing, side_by_side
 
 TIMES = ("seconds", "task_seconds", "peak_memory_bytes", "device")
 

@@ -8,7 +8,10 @@ import pytest
 
 from tests.experiments.reproduce.made_up import keep, row, tiny
 from ucb.engine.recipes import Recipe
-from ucb.experiments.reproduce import FORMATS, compare_table, definitions, table_named
+from ucb.experiments.reproduce import definitions
+from ucb.experiments.reproduce.compare import compare_table
+from ucb.experiments.reproduce.definitions import table_named
+from ucb.experiments.reproduce.formats import FORMATS
 
 MIXED = "the seeds were run with different settings: no verdict"
 

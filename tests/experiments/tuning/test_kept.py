@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ucb.experiments.tuning import Search, TrialRecord
+from ucb.experiments.tuning.records import TrialRecord
+from ucb.experiments.tuning.search import Search
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 SEARCH = Search("mnist-permuted", "ord-ft", 2, single_head=True, net_options={"hidden": [8]})

@@ -5,8 +5,11 @@ import json
 
 import pytest
 
-from ucb.experiments.tuning import Search, TrialRecord, by_grid, by_optuna, optuna_search, points_of, trials
-from ucb.experiments.tuning.search import CUT
+from ucb.experiments.tuning import optuna_search, trials
+from ucb.experiments.tuning.optuna_search import by_optuna
+from ucb.experiments.tuning.records import TrialRecord
+from ucb.experiments.tuning.search import CUT, Search, points_of
+from ucb.experiments.tuning.trials import by_grid
 
 optuna = pytest.importorskip("optuna")
 SEARCH = Search("mnist-5split", "ord-ft", 1, net_options={"hidden": [8]})

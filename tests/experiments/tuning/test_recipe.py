@@ -5,8 +5,8 @@ import json
 import pytest
 
 from ucb.engine.recipes import Recipe
-from ucb.experiments.tuning import Search, TrialRecord, points_of, values_of
-from ucb.experiments.tuning.search import CUT
+from ucb.experiments.tuning.records import TrialRecord
+from ucb.experiments.tuning.search import CUT, Search, points_of, values_of
 
 
 def trial(point, score):

@@ -14,10 +14,10 @@ from ucb.data.streams.examples import Examples
 from ucb.engine import InterruptedRunError, Job, Observer
 from ucb.engine.job import method_named
 from ucb.engine.settings import kinds_of
-from ucb.experiments.tuning import Search, TrialRecord, by_grid, choose, grid_of, points_of, refuse_points
 from ucb.experiments.tuning import trials as trial
-from ucb.experiments.tuning.search import project_nll, score_run
-from ucb.experiments.tuning.trials import run_of, without_test_data
+from ucb.experiments.tuning.records import TrialRecord
+from ucb.experiments.tuning.search import Search, choose, grid_of, points_of, project_nll, refuse_points, score_run
+from ucb.experiments.tuning.trials import by_grid, run_of, without_test_data
 from ucb.methods import known_methods
 
 SMALL = {"net_options": {"hidden": [8]}, "epochs": 1}

@@ -6,8 +6,9 @@ import pytest
 from typer.testing import CliRunner
 
 from ucb.cli import app as commands
-from ucb.experiments.tuning import Search, TrialRecord, choose, points_of, values_of, widen_search
-from ucb.experiments.tuning.trials import is_allowed, points_beyond, value_beyond
+from ucb.experiments.tuning.records import TrialRecord
+from ucb.experiments.tuning.search import Search, choose, points_of, values_of
+from ucb.experiments.tuning.trials import is_allowed, points_beyond, value_beyond, widen_search
 
 
 @pytest.mark.parametrize(

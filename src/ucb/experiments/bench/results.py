@@ -23,17 +23,8 @@ from ucb.bayes import Estimator, Normal, Prior, kernels
 from ucb.bayes.kernels import fused
 from ucb.engine.precision import Precision
 from ucb.engine.report import versions
-from ucb.experiments.bench.steps import (
-    PRIOR_SIGMA,
-    ConvolutionsAlone,
-    EngineStep,
-    MLPSizes,
-    OrdinaryNets,
-    ResNetSizes,
-    bayesian_step,
-    mixture,
-    ordinary_step,
-)
+from ucb.experiments.bench import steps
+from ucb.experiments.bench.steps import MLPSizes, ResNetSizes, bayesian_step, mixture, ordinary_step
 from ucb.experiments.bench.tables import FLOOR, SpeedBar, TimingTable, judge_limit, tabulate
 from ucb.experiments.bench.timing import Contender, Work, describe_machine, measure, one_thread
 
@@ -101,9 +92,9 @@ def cpu_contenders(sizes: MLPSizes, x: Tensor, y: Tensor, rivals: Rivals | None 
     others = {name: Contender(build, precision="float32", foreign=True) for name, build in made.items()}
     return {
         "ucb weights, mixture prior": ours("weights", mixture(), sizes.samples),
-        "ucb weights, Gaussian prior": ours("weights", Normal(PRIOR_SIGMA), 1),
+        "ucb weights, Gaussian prior": ours("weights", Normal(steps.PRIOR_SIGMA), 1),
         "ucb local, mixture prior (1 prior sample)": ours("local", mixture(), 1),
-        "ucb local, Gaussian prior": ours("local", Normal(PRIOR_SIGMA), 1),
+        "ucb local, Gaussian prior": ours("local", Normal(steps.PRIOR_SIGMA), 1),
         "ucb flipout, mixture prior (1 prior sample)": ours("flipout", mixture(), 1),
         **others,
         f"{sizes.samples} passes of one deterministic net": ordinary(sizes.samples),
@@ -159,18 +150,18 @@ def gpu_result(
 def measure_mlp(sizes: MLPSizes, timing: Timing, rivals: Rivals | None = None) -> TimingTable:
     """Measure the MLP."""
     x, y = sizes.batch_on(timing.device)
-    engine_steps: dict[str, EngineStep] = {}
+    engine_steps: dict[str, steps.EngineStep] = {}
 
     def ours(estimator: Estimator) -> Work:
         prior_samples = sizes.samples if estimator == "weights" else 1
         return bayesian_step(sizes.net(), x, y, sizes, estimator, mixture(), prior_samples)
 
     def engine(name: str) -> Work:
-        engine_steps[name] = EngineStep(sizes, "ord-ft", timing.device)
+        engine_steps[name] = steps.EngineStep(sizes, "ord-ft", timing.device)
         return Work(engine_steps[name])
 
     def nets(count: int) -> Work:
-        return Work(OrdinaryNets(sizes, count, x, y))
+        return Work(steps.OrdinaryNets(sizes, count, x, y))
 
     ten_nets = f"{sizes.samples} deterministic nets"
     found: dict[str, Contender] = {}
@@ -204,7 +195,7 @@ def measure_resnet(sizes: ResNetSizes, timing: Timing) -> TimingTable:
 
     def convolutions(precision: Precision) -> Work:
         dtype = torch.bfloat16 if precision == "bf16" else torch.float32
-        return Work(ConvolutionsAlone(sizes.net().to(device), x, sizes.samples, dtype))
+        return Work(steps.ConvolutionsAlone(sizes.net().to(device), x, sizes.samples, dtype))
 
     def ordinary() -> Work:
         return Work(ordinary_step(sizes.net(), many, many_y))

@@ -96,13 +96,3 @@ def missing(result: Mapping[str, Any]) -> list[str]:
     """Return a line for each contender that was left out."""
     groups = (*result.get("nets", {}).values(), result)
     return [f"left out: {name} ({why})" for group in groups for name, why in group.get("left_out", {}).items()]
-
-
-def markdown(result: Mapping[str, Any]) -> str:
-    """Return all that a run of the benchmark says, for a document."""
-    parts = []
-    for title, (heads, rows) in groups_of(result):
-        lines = [heads, ["---"] * len(heads), *rows]
-        table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
-        parts.append(f"{title}:\n\n{table}" if "nets" in result else table)
-    return "\n\n".join([*parts, "\n".join(remarks(result))])

@@ -104,30 +104,27 @@ def wait_for(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-class Captured:
-    """A step as a CUDA graph. It holds on to the step, whose tensors the graph goes on using."""
-
-    def __init__(self, work: Work, device: torch.device) -> None:
-        """Capture on the current stream, which must not be the default one."""
-        self.work, self.graph = work, torch.cuda.CUDAGraph()
-        stream = torch.cuda.current_stream(device)
-        wait_for(device)
-        for _ in range(WARM_UP):
-            work.step()
-        wait_for(device)
-        if work.generator is not None:
-            self.graph.register_generator_state(work.generator)
-        with torch.cuda.graph(self.graph, stream=stream):
-            work.step()
-
-    def __call__(self) -> None:
-        """Take a step."""
-        self.graph.replay()
-
-
 def capture(work: Work, device: torch.device) -> Step:
-    """Return the step as a CUDA graph; on a CPU, as it is."""
-    return Captured(work, device) if device.type == "cuda" else work.step
+    """Return the step as a CUDA graph, captured on the current stream, which must not be the default one.
+
+    On a CPU it is the step itself.
+    """
+    if device.type != "cuda":
+        return work.step
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.current_stream(device)
+    wait_for(device)
+    for _ in range(WARM_UP):
+        work.step()
+    wait_for(device)
+    if work.generator is not None:
+        graph.register_generator_state(work.generator)
+    with torch.cuda.graph(graph, stream=stream):
+        work.step()
+
+    def replay(_: Work = work) -> None:  # it holds on to the work, whose tensors the graph goes on using
+        graph.replay()
+
+    return replay
 
 
 @contextmanager

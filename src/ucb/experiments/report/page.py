@@ -57,7 +57,7 @@ def page_of(found: Sequence[FoundResult]) -> str:
         for name in ("html", "css", "js")
     }
     return Template(parts["html"]).substitute(
-        title=escape(_title(found)),
+        title=escape(_name(found[0].result) if len(found) == 1 else f"{len(found)} runs"),
         style=parts["css"],
         menu="".join(f'<option value="{id_}">{escape(name)}</option>' for id_, name, _ in views),
         single="hidden" if len(views) == 1 else "",
@@ -66,10 +66,6 @@ def page_of(found: Sequence[FoundResult]) -> str:
         plotly=import_module("plotly.offline").get_plotlyjs(),
         script=parts["js"],
     )
-
-
-def _title(found: Sequence[FoundResult]) -> str:
-    return _name(found[0].result) if len(found) == 1 else f"{len(found)} runs"
 
 
 def _name(result: dict[str, Any]) -> str:
@@ -82,7 +78,9 @@ def _views(found: Sequence[FoundResult], drawn: list[dict[str, Any]]) -> list[tu
     results = leave_out_shared_memory([each.result for each in found])
     sections = sections_of(results)
     if sections:
-        body = "".join(f"<h2>{escape(name)}</h2>{_figures(all_, drawn)}" for name, all_ in sections)
+        body = "".join(
+            f'<h2>{escape(name)}</h2><div class="grid">{_cards(all_, drawn)}</div>' for name, all_ in sections
+        )
         views.append(("comparison", "Comparison of all runs", body))
     names = [_name(result) for result in results]
     for number, (each, result, name) in enumerate(zip(found, results, names, strict=True)):
@@ -98,14 +96,14 @@ def _run(result: dict[str, Any], name: str, drawn: list[dict[str, Any]]) -> str:
         for key, label in FIGURES.items()
         if result.get(key) is not None
     )
-    cards = "".join(_figure(chart, drawn) for chart in charts_of(result))
     tasks = "".join(f"<li>{escape(task)}</li>" for task in result["tasks"])
     cost = [[label, f"{result[key]:,}"] for key, label in COSTS.items() if result.get(key) is not None]
     cost += cost_rows(result)
     return (
         f'<h2>{escape(name)}</h2><dl class="tiles">{tiles}</dl>'
         f"<details><summary>{len(result['tasks'])} tasks</summary><ol>{tasks}</ol></details>"
-        f'<div class="grid">{cards}<section class="card"><h3>Cost</h3>{_table(ChartTable([], cost))}</section>'
+        f'<div class="grid">{_cards(charts_of(result), drawn)}'
+        f'<section class="card"><h3>Cost</h3>{_table(ChartTable([], cost))}</section>'
         f'<section class="card"><h3>Configuration</h3>{_table(ChartTable([], _configuration(result)))}</section>'
         f'<section class="card"><h3>The command that repeats it</h3>'
         f"<pre><code>{escape(command_of(result['config'], NEXT_LINE))}</code></pre></section></div>"
@@ -131,8 +129,8 @@ def _word(value: Any) -> str:
     return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
-def _figures(all_: Iterable[Chart], drawn: list[dict[str, Any]]) -> str:
-    return f'<div class="grid">{"".join(_figure(chart, drawn) for chart in all_)}</div>'
+def _cards(charts: Iterable[Chart], drawn: list[dict[str, Any]]) -> str:
+    return "".join(_figure(chart, drawn) for chart in charts)
 
 
 def _figure(chart: Chart, drawn: list[dict[str, Any]]) -> str:
@@ -176,14 +174,11 @@ def command_of(config: dict[str, Any], between: str = " ") -> str:
     words += [["--data", folder] for folder in config.get("data") or []]
     for part in ("net_options", "training", "settings"):
         for name, value in (config.get(part) or {}).items():
-            words += _setting(name, value)
+            if isinstance(value, list):  # the units of hidden layers: the one setting that is a list
+                words += [[f"--{name}", _option_value(each)] for each in value]
+            else:
+                words.append(["--set", f"{name}={_option_value(value)}"])
     return between.join(shlex.join(option) for option in words)
-
-
-def _setting(name: str, value: Any) -> list[list[str]]:
-    if isinstance(value, list):  # the units of hidden layers: the one setting that is a list
-        return [[f"--{name}", _option_value(each)] for each in value]
-    return [["--set", f"{name}={_option_value(value)}"]]
 
 
 def _option_value(value: Any) -> str:

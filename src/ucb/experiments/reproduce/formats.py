@@ -18,9 +18,10 @@ HEADS = ("the paper's row", "ours", "seeds", "ACC", "BWT", "paper ACC", "paper B
 def text(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
     """Return plain aligned columns; below them what the verdicts mean, and the notes."""
     rows, notes = _cells(lines)
-    widths = [max(len(row[place]) for row in [HEADS, *rows]) for place in range(len(HEADS))]
+    widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
+    signs = "<<" + ">" * (len(HEADS) - 3) + "<"  # figures stand at the right
     aligned = [
-        "  ".join(_aligned(cell, width, place) for place, (cell, width) in enumerate(zip(row, widths, strict=True)))
+        "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True))
         for row in [HEADS, ["-" * width for width in widths], *rows]
     ]
     rule = ["", RULE] if any(line.verdict in (WITHIN, ABOVE, BELOW) for line in lines) else []
@@ -31,33 +32,21 @@ def text(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
 def markdown(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
     """Return a table in Markdown, with notes below."""
     rows, notes = _cells(lines)
-    rows = [[row[0], f"`{row[1]}`", *row[2:]] for row in rows]
-    body = [_bars(row) for row in [list(HEADS), ["---"] * len(HEADS), *rows]]
-    return "\n".join([*body, *_below(notes)]) + "\n"
+    rows = [[title, f"`{name}`", *figures] for title, name, *figures in rows]
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in [HEADS, ["---"] * len(HEADS), *rows]]
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), *_below(notes)]) + "\n"
 
 
 def latex(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
     """Return a tabular, with notes in small print below."""
     rows, notes = _cells(lines)
-    heads = [*HEADS[:-1], "verdict"]
-    body = [" & ".join(_for_latex(cell) for cell in row) + r" \\" for row in rows]
-    return (
-        "\n".join(
-            [
-                r"% This table needs \usepackage{booktabs}.",
-                r"\begin{tabular}{llr" + "r" * 5 + "l}",
-                r"\toprule",
-                " & ".join(_for_latex(head) for head in heads) + r" \\",
-                r"\midrule",
-                *body,
-                r"\bottomrule",
-                r"\end{tabular}",
-                *([r"\par\smallskip"] if notes else []),
-                *(_small(f"({number}) {note}") for number, note in enumerate(notes, 1)),
-            ]
-        )
-        + "\n"
-    )
+    tabular = [" & ".join(map(_for_latex, row)) + r" \\" for row in [[*HEADS[:-1], "verdict"], *rows]]
+    body = [r"% This table needs \usepackage{booktabs}.", r"\begin{tabular}{llrrrrrrl}", r"\toprule"]
+    body += [tabular[0], r"\midrule", *tabular[1:], r"\bottomrule", r"\end{tabular}"]
+    if notes:
+        small = (_for_latex(f"({number}) {note}") for number, note in enumerate(notes, 1))
+        body += [r"\par\smallskip", *(rf"{{\footnotesize\noindent {note}\par}}" for note in small)]
+    return "\n".join(body) + "\n"
 
 
 def comma_separated(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
@@ -125,20 +114,8 @@ def _figure(measure: Measure | None, sign: str = "") -> str:
     return f"{measure.value:{sign}.{measure.digits}f}" + ("" if measure.spread is None else f" +- {measure.spread:.2f}")
 
 
-def _aligned(cell: str, width: int, place: int) -> str:
-    return cell.rjust(width) if 2 <= place < len(HEADS) - 1 else cell.ljust(width)
-
-
 def _below(notes: Sequence[str]) -> list[str]:
     return ["", *(f"({number}) {note}" for number, note in enumerate(notes, 1))] if notes else []
-
-
-def _bars(cells: Sequence[str]) -> str:
-    return "| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |"
-
-
-def _small(note: str) -> str:
-    return rf"{{\footnotesize\noindent {_for_latex(note)}\par}}"
 
 
 IN_MATHS = {

@@ -6,7 +6,7 @@ Where the paper contradicts itself both figures are here, each with where it sta
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
@@ -113,16 +113,6 @@ def table(name: str) -> PaperTable:
     if name not in known:
         raise ValueError(f"the paper has no table {name!r}: {nearest(name, known)}")
     return known[name]
-
-
-def figures() -> Iterator[Figure]:
-    """Yield every number of every table, those that tell rows apart included."""
-    for each in tables():
-        for row in each.rows:
-            for column, value in row.of.items():
-                if not isinstance(value, str):
-                    yield Figure(each.id, row.name, column, value)
-            yield from row.figures
 
 
 @cache

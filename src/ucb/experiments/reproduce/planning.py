@@ -44,8 +44,8 @@ class RunProgress:
     """What must be gone before it can be run now."""
 
 
-@dataclass(frozen=True)
-class TableRun:
+@dataclass(frozen=True, kw_only=True)
+class TableRun(RunProgress):
     """One run: what it is, where it happens, where its result is kept, and how far it is."""
 
     table: str
@@ -53,9 +53,6 @@ class TableRun:
     job: Job
     folder: Path
     result: Path
-    state: State
-    why: tuple[str, ...] = ()
-    remove: tuple[Path, ...] = ()
     has_recipe: bool = True
     """Whether its settings were chosen; otherwise they are the method's defaults."""
 
@@ -89,9 +86,9 @@ def plan(
             job = job_of(own, seed, device)
             folder = runs / ROOM / home.id / f"{own.name}-seed{seed}"
             result = results / ROOM / home.id / f"{own.name}-seed{seed}.json"
-            at = progress_of(job, folder, result)
-            run = TableRun(home.id, own.name, job, folder, result, at.state, at.why, at.remove, has_recipe(own))
-            planned.setdefault(result, run)
+            at: dict[str, Any] = dataclasses.asdict(progress_of(job, folder, result))
+            at |= {"table": home.id, "row": own.name, "job": job, "folder": folder, "result": result}
+            planned.setdefault(result, TableRun(**at, has_recipe=has_recipe(own)))
     return list(planned.values())
 
 
@@ -101,9 +98,8 @@ def choose_rows(table: ReproducedTable, only: Iterable[str]) -> list[ReproducedR
     known = {name for row in table.rows for name in (row.method, row.name) if name}
     for name in names:
         if name not in known:
-            raise ValueError(
-                f"the table {table.id} has no row or method {name!r}: {checks.nearest(name, sorted(known))}"
-            )
+            near = checks.nearest(name, sorted(known))
+            raise ValueError(f"the table {table.id} has no row or method {name!r}: {near}")
     return [row for row in table.rows if not names or row.method in names or row.name in names]
 
 

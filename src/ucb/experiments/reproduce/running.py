@@ -241,11 +241,9 @@ class CallRecord:
 def _claim_path(folder: Path, now: datetime) -> Path:
     """Make the file of a call, named after its time, with a number where others began in the same second."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number in count(1):
-        path = folder / f"{now:%Y%m%d-%H%M%S}-{number}.json"
-        try:
+    paths = (folder / f"{now:%Y%m%d-%H%M%S}-{number}.json" for number in count(1))
+    while True:
+        with suppress(FileExistsError):
+            path = next(paths)
             path.open("x").close()  # of several processes only one makes it
-        except FileExistsError:
-            continue
-        return path
-    raise AssertionError("numbers do not end")
+            return path

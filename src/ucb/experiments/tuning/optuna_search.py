@@ -12,7 +12,7 @@ from ucb.engine import Observer
 from ucb.engine.evaluate import Judgement
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import CUT, Grid, Point, Search, Trial, points_of
-from ucb.experiments.tuning.trials import OnTrial, run_of, try_run, try_together
+from ucb.experiments.tuning.trials import OnTrial, try_point, try_together
 from ucb.storage import appending, ceilings, read_bytes
 
 PATIENCE = 10
@@ -63,7 +63,7 @@ def _try_with_pruning(optuna: Any, trial: Any, search: Search, point: Point) -> 
                 raise optuna.TrialPruned
 
     try:
-        return try_run(search, run_of(search, point, Prune()), point)
+        return try_point(search, point, Prune())
     except optuna.TrialPruned:
         return {"settings": point, "score": None, "failed": CUT}
 
@@ -92,19 +92,18 @@ def _cut_torn_line(optuna: Any, path: Path) -> None:
     A kill or a full disk may leave half a line at the end. Optuna would write the next one right behind it, and could
     then read neither. Nothing is lost: every trial is in the record.
     """
-    if not path.is_file() or _whole_lines(path) == path.stat().st_size:
+
+    def whole_lines() -> int:
+        return read_bytes(path, ceilings.JSON).rfind(b"\n") + 1
+
+    if whole_lines() == path.stat().st_size:
         return
     lock = optuna.storages.journal.JournalFileSymlinkLock(str(path))  # Optuna's own: another search may be writing
     lock.acquire()
     try:
-        os.truncate(path, _whole_lines(path))
+        os.truncate(path, whole_lines())
     finally:
         lock.release()
-
-
-def _whole_lines(path: Path) -> int:
-    """Return how many bytes there are up to the last newline."""
-    return read_bytes(path, ceilings.JSON).rfind(b"\n") + 1
 
 
 def _optuna() -> Any:

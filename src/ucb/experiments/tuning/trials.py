@@ -12,7 +12,6 @@ import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from contextlib import closing
-from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from typing import Any
 
@@ -58,6 +57,11 @@ def run_of(search: Search, point: Point, observer: Observer | None = None) -> Ru
     return job.run(observer=observer, stream=without_test_data(job.stream()))
 
 
+def try_point(search: Search, point: Point, observer: Observer | None = None) -> Trial:
+    """Try some settings by themselves."""
+    return try_run(search, run_of(search, point, observer), point)
+
+
 def try_run(search: Search, run: Run, point: Point) -> Trial:
     """Learn, and return what held-out data says. Settings that diverge have no score."""
     try:
@@ -74,7 +78,7 @@ def try_together(search: Search, points: Sequence[Point]) -> Iterator[Trial]:
         del first
         # Each is built just before it runs: some nets draw from PyTorch's own generator.
         for point in points:
-            yield try_run(search, run_of(search, point), point)
+            yield try_point(search, point)
         return
     runs = {first: points[0]} | {run_of(search, point): point for point in points[1:]}
 
@@ -94,12 +98,6 @@ def try_together(search: Search, points: Sequence[Point]) -> Iterator[Trial]:
             raise each
 
 
-def try_alone(search: Search, threads: int, point: Point) -> Trial:
-    """Try settings in a process of their own."""
-    torch.set_num_threads(threads)
-    return try_run(search, run_of(search, point), point)
-
-
 def by_grid(record: TrialRecord, points: Sequence[Point], jobs: int, on_trial: OnTrial) -> None:
     """Try every point that the record lacks, ``jobs`` at a time."""
     left = [point for point in points if record.lacks(point)]
@@ -116,10 +114,10 @@ def _try_all(search: Search, points: Sequence[Point], jobs: int) -> Generator[Tr
         return
     threads = max(1, torch.get_num_threads() // jobs)
     others = active_children()
-    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn"), initializer=_end_with_the_parent) as pool:
+    with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_process, (threads,)) as pool:
         try:
             with deaf_to_ctrl_c():
-                waiting = [pool.submit(partial(try_alone, search, threads), point) for point in points]
+                waiting = [pool.submit(try_point, search, point) for point in points]
             yield from (done.result() for done in as_completed(waiting))
         except BaseException:  # Ctrl-C too: what is not done is tried again another time
             pool.shutdown(wait=False, cancel_futures=True)
@@ -129,8 +127,9 @@ def _try_all(search: Search, points: Sequence[Point], jobs: int) -> Generator[Tr
             raise
 
 
-def _end_with_the_parent() -> None:
-    """Let this process end when its parent has ended, however that came: nobody waits for its trials then."""
+def _begin_process(threads: int) -> None:
+    """Let this process use so many threads, and end when its parent has ended: nobody waits for its trials then."""
+    torch.set_num_threads(threads)
     parent = parent_process()
     assert parent is not None
 
