@@ -256,8 +256,8 @@ def test_the_list_says_that_runs_had_other_settings(made_up):
         (["reproduce", "5split-mnist", "--seeds", "1,1"], "--seeds takes different whole numbers such as 0,1,2, not"),
         (["reproduce", "5split-mnist", "--jobs", "0"], "jobs must be at least 1, not 0"),
         (["reproduce", "5split-mnist", "--methods", "hta"], "no row or method 'hta': did you mean hat"),
-        (["reproduce", "5split-mnist", "--methods="], "methods must be names with commas between, not ''"),
-        (["reproduce", "5split-mnist", "--methods", "hat,"], "methods must be names with commas between, not 'hat,'"),
+        (["reproduce", "5split-mnist", "--methods="], "--methods takes names separated by commas, not ''"),
+        (["reproduce", "5split-mnist", "--methods", "hat,"], "--methods takes names separated by commas, not 'hat,'"),
     ],
 )
 def test_bad_input_gets_one_sentence(words, expected):

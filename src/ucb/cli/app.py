@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Annotated
 
 import typer
+from typer import Option
 
 import ucb
 from ucb.cli import bench, data, model, reproduce, result, run, tune
@@ -51,7 +52,7 @@ def _show_version(wanted: bool) -> None:
 def _read_options(
     context: typer.Context,
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
     ] = False,
     debug: Debug = False,
 ) -> None:

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Option
 
 from ucb.cli.command import Debug
 from ucb.cli.terminal import WIDE, make_table, print_table, say
@@ -21,14 +21,14 @@ REPEATS = {"cpu": 25, "cuda": 3}
 
 
 def bench_command(
-    device: Annotated[Literal["cpu", "cuda"], typer.Option(help="cpu: with one thread; cuda: as CUDA graphs.")] = "cpu",
+    device: Annotated[Literal["cpu", "cuda"], Option(help="cpu: one thread; cuda: CUDA graphs.")] = "cpu",
     repeats: Annotated[
-        int | None, typer.Option(help="How often each step is timed; medians are shown.  [default: 25, on a GPU 3]")
+        int | None, Option(help="How often each step is timed; medians are shown.  [default: 25, on a GPU 3]")
     ] = None,
     nets: Annotated[
-        str | None, typer.Option(help="On a GPU: which nets, separated by commas.  [default: mlp,resnet18]")
+        str | None, Option(help="On a GPU: which nets, separated by commas.  [default: mlp,resnet18]")
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="A file to write every figure into, as JSON.")] = None,
+    out: Annotated[Path | None, Option(help="A file to write every figure into, as JSON.")] = None,
     debug: Debug = False,
 ) -> None:
     """Time one training step of this package and of the other libraries that are installed.

@@ -12,17 +12,29 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Annotated, Any
 
 import typer
+from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 from ucb.cli.terminal import printable, warn
 
 FAILED, WRONG_USAGE, UNPRINTED, INTERRUPTED = 1, 2, 3, 130
-Device = Annotated[str, typer.Option(help="Where to compute: cpu, cuda or cuda:N.")]
-Debug = Annotated[bool, typer.Option("--debug", help="Show the whole traceback of an error.")]
+Device = Annotated[str, Option(help="Where to compute: cpu, cuda or cuda:N.")]
+Debug = Annotated[bool, Option("--debug", help="Show the whole traceback of an error.")]
 """Every command takes it, and ``Command`` reads it."""
+
+
+def complete(module: str, name: str) -> Callable[[str], list[str]]:
+    """Return what completes one of the names that a module lists; only then is the module loaded."""
+
+    def complete_word(begun: str) -> list[str]:
+        known = getattr(import_module(module), name)
+        return [each for each in (known() if callable(known) else known) if each.startswith(begun)]
+
+    return complete_word
 
 
 class Command(TyperCommand):

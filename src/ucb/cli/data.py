@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
-from ucb.cli.command import FAILED, Command, Debug, complain, explain_interrupt
+from ucb.cli.command import FAILED, Command, Debug, complain, complete, explain_interrupt
 from ucb.cli.terminal import WIDE, make_table, print_table, say
 
 data_app = typer.Typer(
@@ -17,25 +18,15 @@ data_app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-
-
-def complete_data_set(begun: str) -> list[str]:
-    """Complete the name of a data set."""
-    from ucb.data.catalogue import CATALOGUE
-
-    return [name for name in CATALOGUE if name.startswith(begun)]
-
-
 KNOWN = "A data set; `ucb data list` lists them."
-Name = Annotated[str, typer.Argument(metavar="NAME", help=KNOWN, autocompletion=complete_data_set)]
-Names = Annotated[list[str], typer.Argument(metavar="NAME", help=KNOWN, autocompletion=complete_data_set)]
+complete_name = complete("ucb.data.catalogue", "CATALOGUE")
+Name = Annotated[str, Argument(metavar="NAME", help=KNOWN, autocompletion=complete_name)]
+Names = Annotated[list[str], Argument(metavar="NAME", help=KNOWN, autocompletion=complete_name)]
 
 
-@data_app.command("list", cls=Command)
+@data_app.command("list", cls=Command, short_help="List the data sets, and which of them are here.")
 def list_command(
-    sources: Annotated[
-        bool, typer.Option("--sources", help="Say where each data set comes from, and under what terms.")
-    ] = False,
+    sources: Annotated[bool, Option("--sources", help="Say where each comes from, and under what terms.")] = False,
     debug: Debug = False,
 ) -> None:
     """List the data sets there are, and which of them are on this machine."""
@@ -72,9 +63,9 @@ def get_command(names: Names, debug: Debug = False) -> None:
 @data_app.command("import", cls=Command, short_help="Make a data set's array file from files that you have.")
 def import_command(
     name: Name,
-    files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Its official files, or a folder of them.")],
-    unverified: Annotated[bool, typer.Option("--unverified", help="Do not compare hashes.")] = False,
-    replace: Annotated[bool, typer.Option("--replace", help="Replace an array file that is there already.")] = False,
+    files: Annotated[list[Path], Argument(metavar="FILE", help="Its official files, or a folder of them.")],
+    unverified: Annotated[bool, Option("--unverified", help="Do not compare hashes.")] = False,
+    replace: Annotated[bool, Option("--replace", help="Replace an array file that is there already.")] = False,
     debug: Debug = False,
 ) -> None:
     """Make a data set's array file from its official files, or from a folder of images for each class."""
@@ -88,9 +79,7 @@ def import_command(
 def verify_command(
     names: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="NAME", help="A data set; without any, all on this machine.", autocompletion=complete_data_set
-        ),
+        Argument(metavar="NAME", help="Data sets; without any, all that are here.", autocompletion=complete_name),
     ] = None,
     debug: Debug = False,
 ) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-import typer
+from typer import Argument, Option
 
 from ucb.cli.command import Debug, Device, explain_interrupt, say_done_at_least
 from ucb.cli.terminal import (
@@ -32,36 +32,34 @@ FILES_SHOWN, CLASSES_SHOWN, CLASSES_OF_A_WAVE_SHOWN = 5, 30, 8
 """Longer lists are cut."""
 FORMULA = re.compile(r"[=+\-@\t\r\n]")
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
-ModelFile = Annotated[Path, typer.Argument(metavar="MODEL", help="The model's file.")]
+ModelFile = Annotated[Path, Argument(metavar="MODEL", help="The model's file.")]
 Data = Annotated[
     Path,
-    typer.Argument(
-        metavar="DATA", help="A folder with a folder of images for each class, or a .csv, .npz or .parquet file."
-    ),
+    Argument(metavar="DATA", help="A folder with a folder of images for each class, or a .csv, .npz or .parquet file."),
 ]
-Verbose = Annotated[bool, typer.Option("--verbose", help="Name every file that could not be read.")]
-Form = Annotated[Literal["text", "json"], typer.Option("--format", help="text or json.")]
+Verbose = Annotated[bool, Option("--verbose", help="Name every file that could not be read.")]
+Form = Annotated[Literal["text", "json"], Option("--format", help="text or json.")]
 
 
 def learn_command(
     model: ModelFile,
     data: Data,
-    name: Annotated[str | None, typer.Option(metavar="WAVE", help="What to call this wave.  [default: wave N]")] = None,
+    name: Annotated[str | None, Option(metavar="WAVE", help="What to call this wave.  [default: wave N]")] = None,
     method: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="fixed: an exact Bayesian head on a fixed trunk; ucb-ng: a Bayesian net.  [default: fixed, or the "
             "model's]"
         ),
     ] = None,
-    net: Annotated[str | None, typer.Option(help="With ucb-ng: small, mlp, alexnet or resnet18.")] = None,
-    label: Annotated[str | None, typer.Option(metavar="COLUMN", help="The column of a table with the classes.")] = None,
+    net: Annotated[str | None, Option(help="With ucb-ng: small, mlp, alexnet or resnet18.")] = None,
+    label: Annotated[str | None, Option(metavar="COLUMN", help="The column of a table with the classes.")] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="The seed of the held-out choice and of all noise.  [default: 0]")
+        int | None, Option(min=0, help="The seed of the held-out choice and of all noise.  [default: 0]")
     ] = None,
     device: Device = "cpu",
-    epochs: Annotated[int | None, typer.Option(min=1, help="With ucb-ng: the most epochs a wave may take.")] = None,
-    again: Annotated[bool, typer.Option("--again", help="Learn data again that the model has learnt before.")] = False,
+    epochs: Annotated[int | None, Option(min=1, help="With ucb-ng: the most epochs a wave may take.")] = None,
+    again: Annotated[bool, Option("--again", help="Learn data again that the model has learnt before.")] = False,
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
@@ -72,20 +70,9 @@ def learn_command(
     from ucb import incremental
     from ucb.cli.watch import ExampleBar
 
+    how: dict[str, Any] = {"method": method, "net": net, "label": label, "seed": seed, "epochs": epochs}
     with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
-        report = incremental.learn(
-            model,
-            data,
-            name,
-            method=method,
-            net=net,
-            label=label,
-            seed=seed,
-            device=device,
-            epochs=epochs,
-            observer=watcher,
-            again=again,
-        )
+        report = incremental.learn(model, data, name, device=device, observer=watcher, again=again, **how)
         watcher.stop()
         with say_done_at_least(f"the wave is learnt, and {model} has it: do not learn it again"):
             show_wave(report, model, verbose)
@@ -95,11 +82,11 @@ def predict_command(
     model: ModelFile,
     inputs: Annotated[
         list[str],
-        typer.Argument(
+        Argument(
             metavar="INPUT", help="Images, folders, patterns such as '*.png', one table, or - to read paths from stdin."
         ),
     ],
-    form: Annotated[Literal["text", "json", "csv"], typer.Option("--format", help="text, json or csv.")] = "text",
+    form: Annotated[Literal["text", "json", "csv"], Option("--format", help="text, json or csv.")] = "text",
     device: Device = "cpu",
     verbose: Verbose = False,
     debug: Debug = False,
@@ -157,7 +144,7 @@ def forget_check_command(
 
 def export_command(
     model: ModelFile,
-    out: Annotated[Path, typer.Argument(metavar="OUT.onnx", help="The ONNX file to write.")],
+    out: Annotated[Path, Argument(metavar="OUT.onnx", help="The ONNX file to write.")],
     debug: Debug = False,
 ) -> None:
     """Write a model as an ONNX file, after a check that onnxruntime answers with it as `ucb predict` does."""

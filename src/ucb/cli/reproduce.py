@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
+from typer import Argument, Option
 
-from ucb.cli.command import FAILED, Debug, Device, explain_interrupt
+from ucb.cli.command import FAILED, Debug, Device, complete, explain_interrupt
 from ucb.cli.run import parse_seeds
 from ucb.cli.terminal import console, print_names, say, warn, write
 
@@ -20,33 +21,24 @@ if TYPE_CHECKING:
     from ucb.experiments.reproduce.planning import TableRun
     from ucb.experiments.reproduce.running import RunOutcome
 
-
-def complete_table(begun: str) -> list[str]:
-    """Complete the name of a table."""
-    from ucb.experiments.reproduce.definitions import tables
-
-    return [name for name in tables() if name.startswith(begun)]
+complete_table = complete("ucb.experiments.reproduce.definitions", "tables")
 
 
 def reproduce_command(
     table: Annotated[
         str,
-        typer.Argument(
-            metavar="TABLE", help="A table of the paper; `ucb table` lists them.", autocompletion=complete_table
-        ),
+        Argument(metavar="TABLE", help="A table of the paper; `ucb table` lists them.", autocompletion=complete_table),
     ],
-    methods: Annotated[
-        str | None, typer.Option(metavar="ucb,hat", help="Only these methods or rows, separated by commas.")
-    ] = None,
+    methods: Annotated[str | None, Option(metavar="ucb,hat", help="Only these methods or rows.")] = None,
     seeds: Annotated[
-        str, typer.Option(metavar="1,2,3", help="The seeds. Settings were chosen with seed 0, so it is left out.")
+        str, Option(metavar="1,2,3", help="The seeds. Settings were chosen with seed 0, so it is left out.")
     ] = "1,2,3",
     device: Device = "cpu",
     jobs: Annotated[
-        int, typer.Option(help="Runs at a time: processes with one thread each on a CPU, rows side by side on a GPU.")
+        int, Option(help="Runs at a time: processes with one thread each on a CPU, rows side by side on a GPU.")
     ] = 1,
-    out: Annotated[Path, typer.Option(help="The folder of results; they go to tables/TABLE in it.")] = Path("results"),
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    out: Annotated[Path, Option(help="The folder of results; they go to tables/TABLE in it.")] = Path("results"),
+    dry_run: Annotated[bool, Option("--dry-run", help="Only say what would be run.")] = False,
     debug: Debug = False,
 ) -> None:
     """Run what is still missing in a table, and go on with runs that were interrupted; each result is a file.
@@ -72,12 +64,12 @@ def reproduce_command(
 def table_command(
     table: Annotated[
         str | None,
-        typer.Argument(metavar="TABLE", help="Which table; without it, all are listed.", autocompletion=complete_table),
+        Argument(metavar="TABLE", help="Which table; without it, all are listed.", autocompletion=complete_table),
     ] = None,
     format_: Annotated[
-        Literal["text", "md", "csv", "tex", "json"], typer.Option("--format", help="text, md, csv, tex or json.")
+        Literal["text", "md", "csv", "tex", "json"], Option("--format", help="text, md, csv, tex or json.")
     ] = "text",
-    results: Annotated[Path, typer.Option(help="The folder of results.")] = Path("results"),
+    results: Annotated[Path, Option(help="The folder of results.")] = Path("results"),
     debug: Debug = False,
 ) -> None:
     """Print our results beside the paper's: mean and spread over seeds, and the difference in ACC (mean accuracy)."""
@@ -104,7 +96,7 @@ def parse_names(words: str) -> list[str]:
     """Return the names in a list with commas; an empty one is refused, as it could be read as all or as none."""
     names = [word.strip() for word in words.split(",")]
     if not all(names):
-        raise ValueError(f"methods must be names with commas between, not {words!r}: leave it out for the whole table")
+        raise ValueError(f"--methods takes names separated by commas, not {words!r}: leave it out for the whole table")
     return names
 
 
@@ -157,9 +149,7 @@ def show_plan(table: ReproducedTable, planned: Sequence[TableRun], impossible: S
     print_names(rows)
     for each in planned:
         if each.remove:
-            say(
-                f"{each.name} {_describe_hindrance(each)}: to run it anew, remove {' and '.join(map(str, each.remove))}"
-            )
+            say(f"{each.name} {_describe_why(each)}: to run it anew, remove {' and '.join(map(str, each.remove))}")
     for row_ in impossible:
         say(f"{row_.name} cannot be run: {row_.obstacle}")
 
@@ -174,7 +164,7 @@ def _describe_settings(planned: TableRun) -> str:
     return f" ({'; '.join(filter(None, words)) or 'defaults'})"
 
 
-def _describe_hindrance(planned: TableRun) -> str:
+def _describe_why(planned: TableRun) -> str:
     what = "was run with other settings" if planned.state == "other settings" else "cannot be used"
     return f"{what} ({'; '.join(planned.why)})"
 
@@ -205,7 +195,7 @@ def _carry_out(
                 lacking.append(f"{outcome.planned.name}: {outcome.failure}")
     if record is not None:
         record.close(is_whole=True)
-        say(f"{total} runs took {record.values['seconds']:.0f} s on {record.values['device']}; {record.path} says so")
+        say(f"{total} runs took {record.values['seconds']:.0f} s on {record.values['device']}: see {record.path}")
     lacking += [f"{each.name} was not run: remove what is named above" for each in planned if each.remove]
     lacking += [f"{name} cannot be run" for name in impossible]
     for line in lacking:

@@ -8,8 +8,8 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Annotated, Any
 
-import typer
 from rich.table import Table
+from typer import Argument, Option
 
 from ucb.cli.command import Debug
 from ucb.cli.terminal import fits, format_count, make_table, print_table, say
@@ -65,9 +65,9 @@ def _table(heads: list[str], names: list[str], rows: Sequence[Sequence[float | N
 
 def report_command(
     runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="A result file, a run's folder, or a folder with some of these.")
+        list[Path], Argument(metavar="RUN", help="A result file, a run's folder, or a folder with some of these.")
     ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="The page to write.")] = Path(PAGE),
+    out: Annotated[Path, Option("--out", "-o", help="The page to write.")] = Path(PAGE),
     debug: Debug = False,
 ) -> None:
     """Write one HTML page about runs, with charts that compare their methods.

@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
+from typer import Argument, Option
 
-from ucb.cli.command import Debug, Device, complain, explain_interrupt
+from ucb.cli.command import Debug, Device, complain, complete, explain_interrupt
 from ucb.cli.result import leave_report, show_result, show_spread
 from ucb.cli.terminal import console, print_names, say
 
@@ -24,84 +25,49 @@ if TYPE_CHECKING:
 LOG = "log.txt"
 
 
-def complete_benchmark(begun: str) -> list[str]:
-    """Complete the name of a benchmark."""
-    from ucb.data.streams import BENCHMARKS
-
-    return [name for name in BENCHMARKS if name.startswith(begun)]
-
-
-def complete_method(begun: str) -> list[str]:
-    """Complete the name of a method."""
-    from ucb.methods import known_methods
-
-    return [name for name in known_methods() if name.startswith(begun)]
-
-
-def complete_net(begun: str) -> list[str]:
-    """Complete the name of a net."""
-    from ucb.nets import NETS
-
-    return [name for name in NETS if name.startswith(begun)]
-
-
 BenchmarkName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="BENCHMARK",
         help="The stream of tasks; `ucb list benchmarks` lists them.",
-        autocompletion=complete_benchmark,
+        autocompletion=complete("ucb.data.streams", "BENCHMARKS"),
     ),
 ]
 Net = Annotated[
     str | None,
-    typer.Option(
-        help="The network: mlp, alexnet, resnet18 or patches.  [default: the benchmark's]", autocompletion=complete_net
+    Option(
+        help="The network: mlp, alexnet, resnet18 or patches.  [default: the benchmark's]",
+        autocompletion=complete("ucb.nets", "NETS"),
     ),
 ]
 Hidden = Annotated[
     list[int] | None,
-    typer.Option(
-        metavar="<int>",
-        help="Units of a hidden layer of the mlp; repeat the option for more layers.  [default: 1200]",
+    Option(metavar="<int>", help="Units of a hidden layer of the mlp; repeat it for more.  [default: 1200]"),
+]
+SingleHead = Annotated[bool, Option("--single-head", help="One head (output layer) for all; the task is hidden.")]
+Apart = Annotated[bool, Option("--apart", help="With --single-head: each class of each task has its own output.")]
+TaskTold = Annotated[bool, Option("--task-told", help="With --single-head: the task is told; only its outputs count.")]
+Blur = Annotated[float | None, Option(help="0 to 1: how far tasks fade into each other, without boundaries.")]
+MethodName = Annotated[
+    str,
+    Option(
+        help="The method that learns; `ucb list methods` lists them.",
+        autocompletion=complete("ucb.methods", "known_methods"),
     ),
-]
-SingleHead = Annotated[
-    bool,
-    typer.Option("--single-head", help="One output layer (head) for all tasks; no task is named at test time."),
-]
-Apart = Annotated[
-    bool, typer.Option("--apart", help="With --single-head: every class of every task has an output of its own.")
-]
-TaskTold = Annotated[
-    bool,
-    typer.Option("--task-told", help="With --single-head: the task is named at test time; only its outputs count."),
-]
-Blur = Annotated[
-    float | None,
-    typer.Option(help="0 to 1: how far tasks fade into each other. They share outputs and have no boundaries."),
 ]
 
 
 def run_command(
     benchmark: BenchmarkName,
-    method: Annotated[
-        str,
-        typer.Option(help="The method that learns; `ucb list methods` lists them.", autocompletion=complete_method),
-    ] = "ucb",
-    seed: Annotated[
-        int | None, typer.Option(help="The seed of splits, orders, first weights and noise.  [default: 0]")
-    ] = None,
-    seeds: Annotated[
-        str | None, typer.Option(metavar="0,1,2", help="Several seeds, each a run; a GPU learns them side by side.")
-    ] = None,
+    method: MethodName = "ucb",
+    seed: Annotated[int | None, Option(help="The seed of data, first weights and noise.  [default: 0]")] = None,
+    seeds: Annotated[str | None, Option(metavar="0,1,2", help="Several seeds: a run each, together on a GPU.")] = None,
     out: Annotated[
-        Path | None,
-        typer.Option(help="A new folder for result, log and checkpoint.  [default: runs/BENCHMARK-METHOD-seedSEED]"),
+        Path | None, Option(help="A new folder for all files of the run.  [default: runs/BENCHMARK-METHOD-seedSEED]")
     ] = None,
-    tasks: Annotated[int | None, typer.Option(metavar="N", help="Learn only the first N tasks.")] = None,
-    epochs: Annotated[int | None, typer.Option(help="The most epochs that a task may take.")] = None,
-    samples: Annotated[int | None, typer.Option(help="How many weight samples a training step draws.")] = None,
+    tasks: Annotated[int | None, Option(metavar="N", help="Learn only the first N tasks.")] = None,
+    epochs: Annotated[int | None, Option(help="The most epochs that a task may take.")] = None,
+    samples: Annotated[int | None, Option(help="How many weight samples a training step draws.")] = None,
     net: Net = None,
     hidden: Hidden = None,
     device: Device = "cpu",
@@ -109,19 +75,16 @@ def run_command(
     apart: Apart = False,
     task_told: TaskTold = False,
     blur: Blur = None,
-    faces: Annotated[str | None, typer.Option(help="The faces in eight-datasets: facescrub100 or lfw100.")] = None,
+    faces: Annotated[str | None, Option(help="The faces in eight-datasets: facescrub100 or lfw100.")] = None,
     data: Annotated[
         list[Path] | None,
-        typer.Option(
-            metavar="FOLDER", help="With the benchmark `folders`: a folder of class folders; repeat it for each task."
-        ),
+        Option(metavar="FOLDER", help="With the benchmark `folders`: one task's folder of class folders; repeatable."),
     ] = None,
     final_only: Annotated[
-        bool, typer.Option("--final-only", help="With joint training: train once, on all tasks, not after each task.")
+        bool, Option("--final-only", help="Joint training: train once, after the last task.")
     ] = False,
     set_: Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Any other setting of method, net or training; repeatable."),
+        list[str] | None, Option("--set", metavar="KEY=VALUE", help="Any other setting; repeatable.")
     ] = None,
     debug: Debug = False,
 ) -> None:
@@ -133,20 +96,9 @@ def run_command(
 
     if seed is not None and seeds is not None:
         raise ValueError("--seed names one seed and --seeds names several: leave one of them out")
-    order = engine.Job(
-        benchmark,
-        method,
-        seed or 0,
-        tasks,
-        single_head,
-        blur,
-        faces,
-        [str(path.resolve()) for path in data or []],
-        net,
-        device=device,
-        apart=apart,
-        task_told=task_told,
-    )
+    scenario: dict[str, Any] = {"single_head": single_head, "apart": apart, "task_told": task_told, "blur": blur}
+    scenario |= {"faces": faces, "data": [str(path.resolve()) for path in data or []]}
+    order = engine.Job(benchmark, method, seed or 0, tasks, net=net, device=device, **scenario)
     options = {"epochs": epochs, "samples": samples, "hidden": hidden, "final_only": final_only or None}
     job = make_job(order, options, set_ or [], _find_own_recipe(order))
     if seeds is None:
@@ -157,7 +109,7 @@ def run_command(
 
 
 def resume_command(
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The folder of a run that was interrupted.")],
+    folder: Annotated[Path, Argument(metavar="DIR", help="The folder of a run that was interrupted.")],
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was interrupted.
@@ -171,7 +123,7 @@ def resume_command(
 
 
 def list_command(
-    what: Annotated[Literal["methods", "benchmarks"], typer.Argument(metavar="WHAT", help="methods or benchmarks")],
+    what: Annotated[Literal["methods", "benchmarks"], Argument(metavar="WHAT", help="methods or benchmarks")],
 ) -> None:
     """List the methods, or the benchmarks, and what each of them is."""
     if what == "methods":

@@ -8,10 +8,10 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from ucb.cli.command import Debug, Device, explain_interrupt
-from ucb.cli.run import Apart, BenchmarkName, Blur, Hidden, Net, SingleHead, TaskTold, complete_method
+from ucb.cli.run import Apart, BenchmarkName, Blur, Hidden, MethodName, Net, SingleHead, TaskTold
 from ucb.cli.terminal import format_count, say
 
 if TYPE_CHECKING:
@@ -24,31 +24,23 @@ ONE_PASS = "tasks that fade into each other pass by once: leave out --epochs and
 
 def tune_command(
     benchmark: BenchmarkName,
-    method: Annotated[
-        str, typer.Option(help="The method whose settings are chosen.", autocompletion=complete_method)
-    ] = "ucb",
+    method: MethodName = "ucb",
     grid: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=V1,V2", help="Values to try instead of the method's own; may be repeated."),
+        list[str] | None, Option(metavar="KEY=V1,V2", help="Values to try instead of the method's own; repeatable.")
     ] = None,
-    prior: Annotated[bool, typer.Option("--prior", help="Try the paper's 27 priors, too.")] = False,
+    prior: Annotated[bool, Option("--prior", help="Try the paper's 27 priors, too.")] = False,
     trials: Annotated[
-        int | None, typer.Option(metavar="N", help="Let Optuna try N points of the grid, instead of all of them.")
+        int | None, Option(metavar="N", help="Let Optuna try N points, instead of the whole grid.")
     ] = None,
     widen: Annotated[
-        int,
-        typer.Option(metavar="N", min=0, help="Go up to N steps beyond the grid while the best point is at its edge."),
+        int, Option(metavar="N", min=0, help="Go up to N steps beyond the grid while the best is at its edge.")
     ] = 0,
-    epochs: Annotated[
-        int | None, typer.Option(help="The most epochs that a task may take in a trial.  [default: 6]")
-    ] = None,
-    recipe_epochs: Annotated[
-        int | None, typer.Option(help="The epochs to write into the recipe.  [default: those of the trials]")
-    ] = None,
+    epochs: Annotated[int | None, Option(help="The most epochs that a task may take in a trial.  [default: 6]")] = None,
+    recipe_epochs: Annotated[int | None, Option(help="Epochs in the recipe.  [default: as in the trials]")] = None,
     device: Device = "cpu",
-    jobs: Annotated[int, typer.Option(help="Trials at a time: side by side on a GPU, in processes on a CPU.")] = 1,
+    jobs: Annotated[int, Option(help="Trials at a time: side by side on a GPU, in processes on a CPU.")] = 1,
     all_tasks: Annotated[
-        bool, typer.Option("--all-tasks", help="Choose by held-out data of all tasks, not of the first two alone.")
+        bool, Option("--all-tasks", help="Choose by data of all tasks, not of the first two.")
     ] = False,
     blur: Blur = None,
     single_head: SingleHead = False,
@@ -56,9 +48,9 @@ def tune_command(
     task_told: TaskTold = False,
     net: Net = None,
     hidden: Hidden = None,
-    name: Annotated[str | None, typer.Option(help="Write the recipe under this name.  [default: BENCHMARK]")] = None,
-    results: Annotated[Path, typer.Option(help="The folder that keeps every trial.")] = Path("results"),
-    out: Annotated[Path, typer.Option(help="The folder that the recipe is written into.")] = Path("recipes"),
+    name: Annotated[str | None, Option(help="Write the recipe under this name.  [default: BENCHMARK]")] = None,
+    results: Annotated[Path, Option(help="The folder that keeps every trial.")] = Path("results"),
+    out: Annotated[Path, Option(help="The folder that the recipe is written into.")] = Path("recipes"),
     debug: Debug = False,
 ) -> None:
     """Choose a method's settings on held-out data of the first two tasks, and write them as a recipe.
@@ -75,20 +67,9 @@ def tune_command(
         raise ValueError(ONE_PASS)
     epochs = EPOCHS if epochs is None else epochs
     find(benchmark)
-    search = Search(
-        benchmark,
-        method,
-        epochs,
-        device,
-        blur,
-        all_tasks,
-        single_head=single_head,
-        net=net,
-        net_options={"hidden": hidden} if hidden else {},
-        name=name,
-        apart=apart,
-        task_told=task_told,
-    )
+    scenario: dict[str, Any] = {"single_head": single_head, "apart": apart, "task_told": task_told, "blur": blur}
+    scenario |= {"net": net, "net_options": {"hidden": hidden} if hidden else {}}
+    search = Search(benchmark, method, epochs, device, all_tasks=all_tasks, name=name, **scenario)
     space = grid_of(method, prior=prior, instead=_parse_grid(grid or []))
     points = points_of(space)
     try:
