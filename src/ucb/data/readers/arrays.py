@@ -22,17 +22,7 @@ from PIL import Image
 
 from ucb.data.readers import images
 from ucb.data.readers.images import Images, quiet
-from ucb.data.readers.reader import (
-    InOneFile,
-    Shape,
-    Skipped,
-    as_labels,
-    list_names,
-    lonely,
-    one_text_each,
-    short,
-    shown,
-)
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_labels, lonely, one_text_each, quote, short, shown
 from ucb.data.readers.tables import ColumnChoice, RowBlock, TableRows
 from ucb.storage import RefusedFileError, ceilings, opened, replacing
 
@@ -199,7 +189,7 @@ def _load(path: Path, where: str, with_labels: bool) -> tuple[npt.NDArray[Any], 
                     break
             else:
                 expected = ", ".join("/".join(pair) for pair in PAIRS)
-                raise KeyError(f"expected are arrays called {expected}, and it holds {list_names(file.names)}")
+                raise KeyError(f"expected are arrays called {expected}, and it holds {quote(file.names)}")
             examples = file.read(keys[x])
             labels = file.read(keys[y]) if with_labels else None
             names = file.read(keys[CLASS_NAMES]) if CLASS_NAMES in keys and with_labels else None

@@ -150,7 +150,7 @@ def short(text: str, most: int = LONGEST) -> str:
     return text if len(text) <= most else f"{text[:most]}..."
 
 
-def list_names(names: Sequence[str]) -> str:
+def quote(names: Sequence[str]) -> str:
     """Return names in quotes; of many only the first."""
     quoted = [repr(short(name)) for name in names[:MOST_NAMES]]
     if len(names) > MOST_NAMES:

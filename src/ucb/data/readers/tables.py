@@ -21,7 +21,7 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from ucb.data.readers.reader import InOneFile, Shape, Skipped, counted, list_names, lonely, one_form, short, shown
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, counted, lonely, one_form, quote, short, shown
 from ucb.storage import ceilings, opened
 
 USUAL_LABELS = ("label", "class", "target")
@@ -75,7 +75,7 @@ def choose(
         remarks.append(counted(nameless, "column without a name is left out", "columns without names are left out"))
     if wanted is not None:
         if missing := [name for name in wanted if name not in at]:
-            raise ValueError(f"{where} lacks {counted(len(missing), 'column', 'columns')}: {list_names(missing)}")
+            raise ValueError(f"{where} lacks {counted(len(missing), 'column', 'columns')}: {quote(missing)}")
         positions = [at[name] for name in wanted]
         ignored = [name for name, place in at.items() if name not in own and place != label_at]
     else:
@@ -86,7 +86,7 @@ def choose(
             ignored = usual
             positions.remove(at[usual[0]])
     if ignored:
-        remarks.append(f"{counted(len(ignored), *NOT_THE_MODELS)}: {list_names(ignored)}")
+        remarks.append(f"{counted(len(ignored), *NOT_THE_MODELS)}: {quote(ignored)}")
     if not positions:
         raise ValueError(f"{where} has no columns of numbers beside its label")
     if like is not None and len(positions) != like[0]:
@@ -99,14 +99,14 @@ def _label(where: str, at: dict[str, int], label: str | None, wanted: Collection
     if label is not None:
         name = one_form(label).strip()
         if name not in at:
-            raise ValueError(f"{where} has no column {label!r}: it has {list_names(list(at))}")
+            raise ValueError(f"{where} has no column {label!r}: it has {quote(list(at))}")
         if name in wanted:
             raise ValueError(f"{where}: column {label!r} is one of the model's numbers, so it cannot be the label")
         return at[name]
     usual = _usual(at, wanted)
     if len(usual) != 1:
-        why = f"{list_names(usual)} could each be the label" if usual else "no column is called label, class or target"
-        raise ValueError(f"{where}: {why}: name the label's column with --label, one of {list_names(list(at))}")
+        why = f"{quote(usual)} could each be the label" if usual else "no column is called label, class or target"
+        raise ValueError(f"{where}: {why}: name the label's column with --label, one of {quote(list(at))}")
     return at[usual[0]]
 
 
