@@ -22,11 +22,11 @@ import torch
 
 from ucb.data.streams import TensorExamples, benchmark
 from ucb.engine import Epoch, Job, Observer, Run, Schedule, Training
+from ucb.engine.config import recipe_for
 from ucb.engine.evaluate import Judgement
-from ucb.engine.precision import Precision
-from ucb.engine.recipes import recipe_for
-from ucb.engine.report import device_name, versions
-from ucb.engine.side_by_side import each_side_by_side
+from ucb.engine.result import device_name, versions
+from ucb.engine.runner import each_side_by_side
+from ucb.engine.training import Precision
 from ucb.methods import known_methods
 from ucb.nets import mlp
 from ucb.seeds import generator_for

@@ -24,8 +24,8 @@ from ucb.data.streams import Stream, Task
 from ucb.data.streams.examples import TensorExamples
 from ucb.data.streams.sources import CIFAR, Source, image_source
 from ucb.engine import Learner, Run, Training
-from ucb.engine.precision import multiplying_in
-from ucb.engine.report import device_name, versions
+from ucb.engine.result import device_name, versions
+from ucb.engine.training import multiplying_in
 from ucb.experiments.bench.timing import describe_machine
 from ucb.nets import alexnet
 from ucb.seeds import derived_seed, generator_for

@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 
 from ucb.engine import Job
-from ucb.engine.recipes import recipe_for
-from ucb.engine.report import device_name, versions
+from ucb.engine.config import recipe_for
+from ucb.engine.result import device_name, versions
 from ucb.methods import Method, TaskInfo, known_methods
 
 BENCHMARK, TASKS, BATCH, BATCHES = "mnist-5split", 5, 64, 4

@@ -22,8 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ucb.checks import device_named
 from ucb.cli.bench import NETS, REPEATS, show
-from ucb.devices import device_named
 from ucb.experiments.bench.results import Timing, cpu_result, gpu_result
 from ucb.experiments.bench.steps import PI, PRIOR_SIGMA, RATE, SIGMA_1, SIGMA_2, MLPSizes
 from ucb.experiments.bench.timing import Step, Work

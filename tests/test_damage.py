@@ -27,15 +27,15 @@ from ucb.data.parsers import parse
 from ucb.data.readers import labelled, unlabelled
 from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
-from ucb.engine.orders import job_in
-from ucb.engine.recipes import own_recipe
+from ucb.engine.config import own_recipe
+from ucb.engine.runner import job_in
 from ucb.experiments.report.results import results_at
 from ucb.experiments.reproduce.planning import damage_of, result_in
 from ucb.experiments.tuning.records import saved_trials
 from ucb.experiments.tuning.search import Search
 from ucb.incremental import Model, learn, trunks
 from ucb.incremental.progress_file import ProgressFile
-from ucb.progress import Observer
+from ucb.observer import Observer
 
 EACH = 150
 ROOM, SECONDS = 4 << 30, 30

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from ucb.engine import Schedule
-from ucb.engine.recipes import recipe_for
-from ucb.engine.settings import with_values
+from ucb.engine.config import recipe_for, with_values
 from ucb.methods import known_methods
 
 RESULTS = Path(__file__).parent.parent / "results"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from ucb.bayes import PreviousPosterior as PreviousPosterior
     from ucb.bayes import ScaleMixture as ScaleMixture
     from ucb.bayes import gaussians as gaussians
-    from ucb.bayes import predict as predict
     from ucb.bayes import to_bayesian as to_bayesian
+    from ucb.bayes.predict import predict as predict
     from ucb.data.streams import benchmark as benchmark
     from ucb.data.streams import from_arrays as from_arrays
     from ucb.data.streams import from_datasets as from_datasets

@@ -27,9 +27,10 @@ from io import BufferedReader
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-if TYPE_CHECKING:  # PyTorch takes a second to load, and most who read or write a file have no use for it
+if TYPE_CHECKING:
     import torch
     from torch import Tensor
+
 
 CHUNK = 1 << 20
 State = Any
@@ -357,3 +358,15 @@ def brought_to(device: torch.device, state: State) -> State:
     if isinstance(state, list | tuple):
         return type(state)(brought_to(device, value) for value in state)
     return state.to(device) if hasattr(state, "to") else state
+
+
+OLD_NAMES: dict[str, str | None] = {"together": None, "steps_together": None}
+"""What each is called now; None where there is no such thing any more."""
+
+
+def under_present_names(values: Any) -> Any:
+    """Return a configuration, and those inside it, under the present names, without what is gone."""
+    if not isinstance(values, dict):
+        return values
+    renamed = ((OLD_NAMES.get(name, name), value) for name, value in values.items())
+    return {name: under_present_names(value) for name, value in renamed if name is not None}

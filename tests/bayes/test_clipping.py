@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import ELBO, ScaleMixture, to_bayesian
-from ucb.bayes.kernels import clipping, launch
+from ucb.kernels.triton import launch, steps
 
 pytestmark = MARKS
 
@@ -22,9 +22,9 @@ def with_gradients(scale):
 @pytest.mark.parametrize("is_fused", [False, True])
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 1e6])
 def test_gradients_are_shortened_as_pytorch_does_it(scale, is_fused, monkeypatch):
-    monkeypatch.setattr(clipping, "serves", lambda *_: is_fused)
+    monkeypatch.setattr(steps, "serves", lambda *_: is_fused)
     ours, theirs = with_gradients(scale), with_gradients(scale)
-    clipping.clip_gradients(iter(ours), 0.5)
+    steps.clip_gradients(iter(ours), 0.5)
     nn.utils.clip_grad_norm_(theirs, 0.5)
     for a, b in zip(ours, theirs, strict=True):
         assert (a.grad is None) == (b.grad is None)
@@ -34,7 +34,7 @@ def test_gradients_are_shortened_as_pytorch_does_it(scale, is_fused, monkeypatch
 
 def test_without_any_gradient_nothing_happens():
     parameter = nn.Parameter(torch.ones(2, device=DEVICE))
-    clipping.clip_gradients([parameter], 1.0)
+    steps.clip_gradients([parameter], 1.0)
     assert parameter.grad is None
     assert parameter.tolist() == [1.0, 1.0]
 
@@ -52,6 +52,6 @@ def test_sums_that_the_gradients_kernel_has_found_give_the_same_factor(temperatu
     for p, sums in measured.items():
         torch.testing.assert_close(sums.sum(), p.grad.square().sum())
     parameters = list(net.parameters())
-    known, anew = (clipping.clip_factor(parameters, 0.01, sums) for sums in (measured, None))
+    known, anew = (steps.clip_factor(parameters, 0.01, sums) for sums in (measured, None))
     assert 0 < float(known) < 1
     torch.testing.assert_close(known, anew)

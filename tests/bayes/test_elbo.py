@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import nn
 
+from ucb import kernels
 from ucb.bayes import (
     ELBO,
     Gaussian,
@@ -15,7 +16,6 @@ from ucb.bayes import (
     PreviousPosterior,
     ScaleMixture,
     gaussians,
-    kernels,
     to_bayesian,
 )
 

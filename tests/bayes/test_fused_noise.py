@@ -5,7 +5,7 @@ import torch
 
 from tests.bayes.fused_weights import KBC, NEW, close, noise, normal, seed, weights
 from tests.bayes.triton_tests import DEVICE, MARKS, ON_GPU
-from ucb.bayes.kernels import fused, launch
+from ucb.kernels.triton import fused, launch
 
 pytestmark = MARKS
 

@@ -7,7 +7,8 @@ from torch import nn
 from tests.bayes.fused_weights import close, normal, weights
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import gaussians, to_bayesian
-from ucb.bayes.kernels import fused, reference
+from ucb.kernels import reference
+from ucb.kernels.triton import fused
 from ucb.optim import UCB, UCBNG, param_groups
 
 pytestmark = MARKS

@@ -10,7 +10,8 @@ from torch import nn
 from tests.bayes.fused_weights import CASES, KBC, NEW, SAMPLES, SHAPES, close, noise, normal, seed, weights
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import ELBO, ScaleMixture, gaussians, to_bayesian
-from ucb.bayes.kernels import fused, launch, reference
+from ucb.kernels import reference
+from ucb.kernels.triton import fused, launch
 
 pytestmark = MARKS
 

@@ -7,9 +7,9 @@ from torch import nn
 
 from tests.bayes.triton_tests import DEVICE, MARKS, ON_GPU
 from ucb.bayes import BayesGroupNorm, to_bayesian
-from ucb.bayes.kernels import group_norm as kernels
-from ucb.bayes.kernels.group_norm import group_norm
 from ucb.bayes.passes import Pass, run
+from ucb.kernels.triton import group_norm as kernels
+from ucb.kernels.triton.group_norm import group_norm
 
 pytestmark = MARKS
 

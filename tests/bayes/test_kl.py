@@ -3,8 +3,9 @@ import torch
 from torch import nn
 
 from tests.bayes.test_priors import quadrature
-from ucb.bayes import ELBO, Normal, ScaleMixture, gaussians, kernels, kl_divergence, to_bayesian
-from ucb.bayes.kernels import reference
+from ucb import kernels
+from ucb.bayes import ELBO, Normal, ScaleMixture, gaussians, kl_divergence, to_bayesian
+from ucb.kernels import reference
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 
 from ucb.bayes import ELBO, Normal, forward, gaussians, to_bayesian
-from ucb.bayes.layers.regroup import middle_swapped, rows_by_pixel, samples_by_pixel
+from ucb.bayes.layers.base import middle_swapped, rows_by_pixel, samples_by_pixel
 from ucb.bayes.passes import Pass, run
 
 ROWS, SAMPLES = 4, 3

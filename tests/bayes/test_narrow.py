@@ -7,9 +7,9 @@ from torch import nn
 
 from tests.bayes.triton_tests import DEVICE, MARKS, ON_GPU
 from ucb.bayes import to_bayesian
-from ucb.bayes.kernels import fused, narrow
 from ucb.bayes.passes import Pass, active
 from ucb.bayes.posterior import Gaussian
+from ucb.kernels.triton import fused, narrow
 
 pytestmark = MARKS
 
@@ -255,7 +255,7 @@ def test_nothing_but_single_precision_is_served(monkeypatch):
     weight, bias = layer(7, 3)
     x = torch.randn(12, 7, device=DEVICE)
     assert narrow.is_served(x, weight, bias) == ON_GPU
-    monkeypatch.setattr("ucb.bayes.kernels.launch.available", lambda _: True)
+    monkeypatch.setattr("ucb.kernels.triton.launch.available", lambda _: True)
     assert narrow.is_served(x, weight, bias)
     assert not narrow.is_served(x.bfloat16(), weight, bias)
     assert not narrow.is_served(x[:0], weight, bias)

@@ -11,7 +11,7 @@ from torch import nn
 
 from ucb.bayes import ELBO, LeftDeterministic, Normal, forward, gaussians, kl_divergence, to_bayesian
 from ucb.bayes.passes import Pass, run
-from ucb.bayes.travel import way_to_travel
+from ucb.bayes.sampling import way_to_travel
 
 SAMPLES = 3
 

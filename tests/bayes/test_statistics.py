@@ -10,8 +10,7 @@ from torch import nn
 
 from ucb.bayes import ELBO, LeftDeterministic, forward, left_deterministic, to_bayesian
 from ucb.bayes.passes import Pass, run
-from ucb.bayes.sampling import walk
-from ucb.bayes.travel import way_to_travel
+from ucb.bayes.sampling import walk, way_to_travel
 
 
 class Own(nn.BatchNorm1d):

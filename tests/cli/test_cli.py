@@ -20,8 +20,8 @@ from ucb.cli import run as running
 from ucb.cli import terminal
 from ucb.cli.run import describe_resuming
 from ucb.cli.watch import Live
+from ucb.engine.config import recipe_for
 from ucb.engine.evaluate import Judgement
-from ucb.engine.recipes import recipe_for
 
 SMALL = ["run", "mnist-5split", "--tasks", "2", "--epochs", "1", "--hidden", "16", "--samples", "1"]
 SMALL += ["--set", "eval_samples=1"]

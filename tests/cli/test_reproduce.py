@@ -14,7 +14,7 @@ from tests.cli.asking import launched, refused, ucb
 from tests.experiments.reproduce.made_up import keep, row, tiny
 from ucb.cli import reproduce as command
 from ucb.engine import InterruptedRunError, Observer
-from ucb.engine.recipes import Recipe
+from ucb.engine.config import Recipe
 from ucb.experiments.reproduce import definitions
 from ucb.experiments.reproduce import running as reproduce
 from ucb.experiments.reproduce.running import side_by_side

@@ -5,7 +5,7 @@ import torch
 from tests.streams import tiny_stream
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import FolderCheckpoints
-from ucb.engine.settings import with_values
+from ucb.engine.config import with_values
 from ucb.methods import known_methods
 from ucb.nets import mlp
 from ucb.seeds import derived_seed, generator_for

@@ -9,9 +9,9 @@ import torch
 
 from tests.engine.runs import small_job, small_run
 from ucb import engine
-from ucb.engine import InterruptedRunError, Observer, Order, report
-from ucb.engine import orders as ordered
-from ucb.engine.report import company_of, result_of
+from ucb.engine import InterruptedRunError, Observer, Order, result
+from ucb.engine import runner as ordered
+from ucb.engine.result import company_of, result_of
 
 SMALL = small_job()
 
@@ -27,7 +27,7 @@ def orders(folder, runs):
 @pytest.fixture
 def new_process(monkeypatch):
     """As if nothing had run before in this process."""
-    monkeypatch.setattr(report, "_runs_begun", count())
+    monkeypatch.setattr(result, "_runs_begun", count())
 
 
 def test_the_peak_of_a_process_is_told_of_its_first_run_only(tmp_path, new_process):
@@ -41,7 +41,7 @@ def test_the_peak_of_a_process_is_told_of_its_first_run_only(tmp_path, new_proce
 def test_runs_side_by_side_say_with_how_many_and_no_memory(tmp_path, new_process, monkeypatch):
     monkeypatch.setattr(ordered, "obstacle_beside_others", lambda *_: None)
     assert [shared(result) for result in engine.go_on_with_all(orders(tmp_path / "three", 3))] == [(2, False)] * 3
-    monkeypatch.setattr(report, "_runs_begun", count())
+    monkeypatch.setattr(result, "_runs_begun", count())
     assert [shared(result) for result in engine.go_on_with_all(orders(tmp_path / "one", 1))] == [(0, True)]
 
 
@@ -56,7 +56,7 @@ class Stopping(Observer):
 def test_of_a_run_that_was_cut_memory_is_not_known(tmp_path, monkeypatch):
     with pytest.raises(InterruptedRunError):
         engine.start(SMALL, tmp_path, Stopping())
-    monkeypatch.setattr(report, "_runs_begun", count())
+    monkeypatch.setattr(result, "_runs_begun", count())
     assert shared(engine.resume(tmp_path)) == (0, False), "a CPU has no runs side by side in a process"
 
 

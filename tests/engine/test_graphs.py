@@ -12,8 +12,8 @@ from tests.streams import tiny_stream
 from ucb.data.streams import TensorExamples
 from ucb.engine import DivergedError, Observer
 from ucb.engine.evaluate import rows_at_once
-from ucb.engine.graphs import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs
-from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
+from ucb.engine.runner import each_side_by_side, obstacle_beside_others
+from ucb.engine.steps import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs
 from ucb.methods import known_methods
 
 METHODS = list(known_methods())
@@ -95,7 +95,7 @@ def replay(monkeypatch, kind=CapturedSteps):
         made.append(kind(method, *ready_inputs(task, offset, device), batch_size, Records()))
         return made[-1], None
 
-    monkeypatch.setattr("ucb.engine.run.steps_for", steps_for)
+    monkeypatch.setattr("ucb.engine.loop.steps_for", steps_for)
     return made
 
 
@@ -228,7 +228,7 @@ def test_runs_that_would_come_out_differently_are_told():
 
 def test_inside_a_task_a_gpu_saves_by_the_clock_and_a_cpu_by_its_steps(monkeypatch, tmp_path):
     run, now = small_run("ord-ft", tmp_path, checkpoint_every=4), [100.0]
-    monkeypatch.setattr("ucb.engine.run.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ucb.engine.loop.time.monotonic", lambda: now[0])
     run._saved = 100.0
     run.at.steps = 8
     assert run._save_is_due()

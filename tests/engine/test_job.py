@@ -6,7 +6,7 @@ import torch
 from tests.engine.runs import small_run
 from ucb import engine
 from ucb.engine import InterruptedRunError, Job, Observer
-from ucb.engine.report import device_name, result_of, sigma_movement
+from ucb.engine.result import device_name, result_of, sigma_movement
 
 
 def job(**options):

@@ -10,10 +10,9 @@ from tests.engine.runs import small_run
 from tests.streams import tiny_stream
 from ucb.bayes import gaussians
 from ucb.data.streams import Scenario, TensorExamples
-from ucb.engine.access import TaskBatches
-from ucb.engine.evaluate import judge
-from ucb.engine.report import result_of
-from ucb.engine.sigma import sigma_movement
+from ucb.engine.evaluate import TaskBatches, judge
+from ucb.engine.progress import sigma_movement
+from ucb.engine.result import result_of
 from ucb.methods import Asked
 from ucb.metrics import ece, nlls, reliability, unpack_right_answers
 from ucb.seeds import generator_for

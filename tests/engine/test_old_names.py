@@ -11,15 +11,12 @@ from tests.report.results import result
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.engine import InterruptedRunError, Observer, checkpoint
-from ucb.engine.job import Job
-from ucb.engine.ordering import with_recipe
-from ucb.engine.orders import job_in
-from ucb.engine.recipes import own_recipe
-from ucb.engine.settings import typed
+from ucb.engine.config import Job, own_recipe, typed, with_recipe
+from ucb.engine.runner import job_in
 from ucb.experiments.report.comparison import groups_of
 from ucb.experiments.report.results import results_at
 from ucb.experiments.reproduce.definitions import differences
-from ucb.old_names import OLD_NAMES, under_present_names
+from ucb.storage import OLD_NAMES, under_present_names
 
 
 @pytest.fixture

@@ -11,9 +11,9 @@ import torch
 
 from tests.engine.runs import small_job, small_run
 from ucb import engine
-from ucb.engine import DivergedError, InterruptedRunError, Observer, Order, orders
-from ucb.engine.job import Job
-from ucb.engine.side_by_side import obstacle_beside_others
+from ucb.engine import DivergedError, InterruptedRunError, Observer, Order, runner
+from ucb.engine.config import Job
+from ucb.engine.runner import obstacle_beside_others
 
 SMALL = small_job(epochs=2)
 
@@ -29,9 +29,9 @@ class Cut(Observer):
 @pytest.fixture
 def groups(monkeypatch):
     """As on a GPU, runs learn at the same time; how many did is noted."""
-    sizes, really = [], orders.each_side_by_side
-    monkeypatch.setattr(orders, "obstacle_beside_others", lambda *_: None)
-    monkeypatch.setattr(orders, "each_side_by_side", lambda runs, work: sizes.append(len(runs)) or really(runs, work))
+    sizes, really = [], runner.each_side_by_side
+    monkeypatch.setattr(runner, "obstacle_beside_others", lambda *_: None)
+    monkeypatch.setattr(runner, "each_side_by_side", lambda runs, work: sizes.append(len(runs)) or really(runs, work))
     return sizes
 
 
@@ -70,7 +70,7 @@ def test_each_failure_is_its_own(tmp_path, groups):
         order._replace(job=dataclasses.replace(order.job, **change))
         for order, change in zip(ordered, changes, strict=True)
     ]
-    with orders._in_folder(ordered[3], is_new=True):
+    with runner._in_folder(ordered[3], is_new=True):
         *failures, found = engine.go_on_with_all(ordered)
     said = ["config.json", "no setting 'lrr'", "the loss became", "another process is running"]
     for failure, words in zip(failures, said, strict=True):

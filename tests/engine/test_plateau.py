@@ -3,8 +3,8 @@ import itertools
 import pytest
 
 from tests.engine.runs import small_run
-from ucb.engine import Observer, run
-from ucb.engine.plateau import Plateau, Schedule
+from ucb.engine import Observer, loop
+from ucb.engine.training import Plateau, Schedule
 
 
 def test_the_rate_drops_after_patience_and_training_ends_below_the_least_rate():
@@ -49,7 +49,7 @@ def test_a_rate_at_which_nothing_would_be_learnt_is_refused():
 
 def test_an_epochs_seconds_are_those_of_all_its_batches_whatever_was_saved_inside(monkeypatch, tmp_path):
     ticks = itertools.count()
-    monkeypatch.setattr(run.time, "monotonic", lambda: float(next(ticks)))
+    monkeypatch.setattr(loop.time, "monotonic", lambda: float(next(ticks)))
 
     heard = []
 

@@ -8,8 +8,7 @@ from typer.testing import CliRunner
 
 from ucb.cli import app as commands
 from ucb.engine import Job
-from ucb.engine.ordering import with_recipe
-from ucb.engine.recipes import Recipe, own_recipe, recipe_for
+from ucb.engine.config import Recipe, own_recipe, recipe_for, with_recipe
 from ucb.experiments.reproduce.definitions import recipe_of, table_named
 
 SMALL = ["run", "mnist-5split", "--method", "ord-ft", "--tasks", "1", "--hidden", "4", "--set", "eval_samples=1"]

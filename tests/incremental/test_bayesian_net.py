@@ -12,7 +12,7 @@ from ucb.incremental import Model, learn
 from ucb.incremental.bayesian_net import NETS, build_wave_net, check_net, choose_net
 from ucb.incremental.model_file import to_bytes
 from ucb.incremental.progress_file import progress_path
-from ucb.progress import Observer
+from ucb.observer import Observer
 
 
 @pytest.fixture(scope="module")

@@ -19,7 +19,7 @@ from ucb.cli import model as commands
 from ucb.engine import checkpoint
 from ucb.incremental import ArrayExamples, Model, inputs, learn, learning
 from ucb.incremental.progress_file import lock_model, lock_path, progress_path
-from ucb.progress import Observer
+from ucb.observer import Observer
 
 PROGRAM = """
 import sys, time, torch

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ucb.engine.settings import with_values
+from ucb.engine.config import with_values
 from ucb.methods import TaskInfo, known_methods
 from ucb.nets import HeadedNet, mlp
 

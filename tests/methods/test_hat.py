@@ -5,7 +5,7 @@ import torch
 
 from tests.methods.data import Given
 from tests.nets.test_stages import conv_net
-from ucb.engine.settings import with_values
+from ucb.engine.config import with_values
 from ucb.methods import Asked, TaskInfo
 from ucb.methods.hat import HAT, HATSettings
 from ucb.nets import mlp

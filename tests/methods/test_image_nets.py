@@ -14,7 +14,7 @@ from ucb.data.streams import from_arrays
 from ucb.data.streams.examples import Preparation
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import pack, unpack
-from ucb.engine.settings import with_values
+from ucb.engine.config import with_values
 from ucb.methods import Asked, TaskInfo, known_methods
 from ucb.nets import HeadedNet, alexnet, resnet18
 from ucb.nets.stages import draw_weights, split

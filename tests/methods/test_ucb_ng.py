@@ -12,10 +12,10 @@ from tests.engine.runs import small_run
 from ucb.bayes import gaussians
 from ucb.bayes.curvature import class_roots
 from ucb.engine import Job
-from ucb.engine.events import Observer
 from ucb.methods import TaskInfo
 from ucb.methods.per_example import mean_powers
 from ucb.methods.ucb_ng import thinned
+from ucb.observer import Observer
 
 
 def test_every_held_out_input_has_its_turn():

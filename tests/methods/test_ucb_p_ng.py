@@ -9,7 +9,7 @@ import torch
 from tests.methods.data import Given
 from tests.methods.nets import begin, conv_net, made, small_net, task_data
 from ucb.bayes import gaussians, mean_forward
-from ucb.engine.report import stored_values
+from ucb.engine.result import stored_values
 from ucb.methods import Asked
 
 NETS = {

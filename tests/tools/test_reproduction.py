@@ -17,7 +17,7 @@ from tools.docs import reproduction_section as section
 from tools.docs import reproduction_settings as settings
 from tools.docs.markdown import capitalize
 from ucb.cli import app as commands
-from ucb.engine.recipes import Recipe, recipe_for
+from ucb.engine.config import Recipe, recipe_for
 from ucb.experiments.reproduce import paper
 from ucb.experiments.reproduce.compare import Measure, compare_table
 from ucb.experiments.reproduce.definitions import QUOTED, job_of, table_named, tables

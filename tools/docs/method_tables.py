@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tools.docs.markdown import table
-from ucb.engine.recipes import recipe_for
+from ucb.engine.config import recipe_for
 from ucb.methods import Method, known_methods
 
 RESULTS = Path(__file__).parents[2] / "results"

@@ -17,7 +17,7 @@ from tools.docs.reproduction_settings import SCRIPT, folder_of, runs_of
 from tools.tune_tables import TABLES
 from ucb.data.streams.builders import VALIDATION
 from ucb.engine import Training
-from ucb.engine.job import method_named
+from ucb.engine.config import method_named
 from ucb.experiments.reproduce import paper
 from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD, compare_table
 from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable, complete, recipe_of, tables

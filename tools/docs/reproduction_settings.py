@@ -11,8 +11,7 @@ from typing import Any
 from tools.docs.markdown import table as markdown_table
 from tools.tune_tables import TABLES, searches
 from ucb.engine import Job
-from ucb.engine.job import method_named
-from ucb.engine.recipes import Recipe, recipe_for
+from ucb.engine.config import Recipe, method_named, recipe_for
 from ucb.experiments.reproduce.definitions import (
     ReproducedRow,
     ReproducedTable,

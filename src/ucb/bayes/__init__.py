@@ -1,8 +1,7 @@
 """Weights that know how sure they are: posterior, priors, layers, conversion, the ELBO and predictions."""
 
 from ucb.bayes.convert import Left, LeftDeterministic, bayesian_form, left_deterministic, to_bayesian
-from ucb.bayes.elbo import ELBO, Terms
-from ucb.bayes.kl import kl_divergence
+from ucb.bayes.elbo import ELBO, GaussianLikelihood, Likelihood, Terms, cross_entropy
 from ucb.bayes.layers import (
     BayesBatchNorm,
     BayesConv,
@@ -11,11 +10,10 @@ from ucb.bayes.layers import (
     BayesLayerNorm,
     BayesLinear,
 )
-from ucb.bayes.likelihoods import GaussianLikelihood, Likelihood, cross_entropy
 from ucb.bayes.passes import Estimator
 from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.bayes.predict import Prediction, predict
-from ucb.bayes.priors import Normal, PreviousPosterior, Prior, ScaleMixture
+from ucb.bayes.priors import Normal, PreviousPosterior, Prior, ScaleMixture, kl_divergence
 from ucb.bayes.sampling import forward, mean_forward
 
 __all__ = [

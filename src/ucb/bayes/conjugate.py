@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.checks import count, finite, positive
+from ucb.checks import count, finite, positive
 
 
 class Scores(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.bayes.layers import (
     BayesBatchNorm,
     BayesConv,

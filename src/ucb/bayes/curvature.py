@@ -19,9 +19,9 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.kernels import fused
 from ucb.bayes.passes import Pass
 from ucb.bayes.sampling import mean_forward
+from ucb.kernels.triton import fused
 
 SMALLEST = 1e-30
 """What a probability is taken for where it underflows: there its root vanishes."""

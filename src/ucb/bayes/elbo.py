@@ -1,27 +1,63 @@
-"""The objective: mean NLL of the batch + temperature / N * KL(q || p). One formula, in this one place.
+"""How well outputs explain targets: functions from (output, target) to the mean negative log-likelihood of the rows.
 
-It is the paper's Eq. 2 divided by N, so that its size does not depend on the data set's. temperature = 1 targets the
-true posterior, below 1 a colder one, and 0 leaves the likelihood alone.
+Any function of that form can be passed to the ELBO; these two ship.
 """
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.bayes.curvature import Roots, class_roots
-from ucb.bayes.kernels.clipping import Measured
-from ucb.bayes.kl import kl_divergence
-from ucb.bayes.lean import Penalty, lean_gradients, lean_kl_gradients
-from ucb.bayes.likelihoods import GaussianLikelihood, Likelihood, cross_entropy
+from ucb.bayes.gradients import (
+    Penalty,
+    can_fuse,
+    fused_gradients,
+    fused_kl_gradients,
+    lean_gradients,
+    lean_kl_gradients,
+)
 from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, drawn_on
-from ucb.bayes.priors import Prior, ScaleMixture
+from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, kl_divergence
 from ucb.bayes.sampling import plan, walk
-from ucb.bayes.together import can_fuse, fused_gradients, fused_kl_gradients
+from ucb.checks import positive
+from ucb.kernels.triton import steps
+from ucb.kernels.triton.steps import Measured
+
+Likelihood = Callable[[Tensor, Tensor], Tensor]
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
+    """Classes: ``output`` holds logits [rows, classes], ``target`` class indices."""
+    return steps.cross_entropy(output, target)
+
+
+@dataclass(frozen=True)
+class GaussianLikelihood:
+    """Numbers: ``target`` is ``output`` plus noise of spread ``scale``, independent in every output."""
+
+    scale: float = 1.0
+
+    def __post_init__(self) -> None:
+        positive("the noise scale", self.scale)
+
+    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
+        """Return -log N(target | output, scale^2), summed over outputs, averaged over rows."""
+        if output.shape != target.shape:
+            raise ValueError(f"outputs of shape {tuple(output.shape)} do not fit targets of {tuple(target.shape)}")
+        error = ((output - target) / self.scale).square().sum() / (2 * len(output))
+        outputs = output[0].numel()
+        return error + outputs * (math.log(self.scale) + HALF_LOG_TWO_PI)
+
+    def roots(self, output: Tensor) -> Tensor:
+        """Return what the curvature is made of: the Hessian by the outputs is 1 / scale^2."""
+        return output / self.scale
 
 
 class Terms(NamedTuple):

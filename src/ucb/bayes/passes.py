@@ -16,8 +16,8 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.kernels import fused
 from ucb.bayes.posterior import Gaussian
+from ucb.kernels.triton import fused
 
 Estimator = Literal["weights", "local", "flipout"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)

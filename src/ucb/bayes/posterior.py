@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import finite, fitting_mask, positive_everywhere
+from ucb.checks import finite, fitting_mask, positive_everywhere
 
 
 def inverse_softplus(sigma: Tensor) -> Tensor:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.checks import count
 from ucb.bayes.sampling import forward, mean_forward
+from ucb.checks import count
 
 
 class Prediction(NamedTuple):

@@ -1,13 +1,301 @@
-"""Running a net under weight samples."""
+"""Running a net under weight samples, together in one batch where the net allows it.
+
+Nobody has read the net's forward, so it is tried, without a trace, whether samples that share a batch stay apart.
+"""
 
 from __future__ import annotations
 
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, cast
+from weakref import ReferenceType, WeakKeyDictionary, ref
+
+import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ucb.bayes.checks import count, one_of
 from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, drawn_on, run
-from ucb.bayes.travel import WAYS, Way, forget, remember, way_to_travel
+from ucb.bayes.posterior import Gaussian
+from ucb.checks import count, one_of
+
+
+@dataclass(eq=False)
+class FarApart(Pass):
+    """Draws weights that are far from each other and from 0: rows that look at each other show it, sure as they are."""
+
+    def weight(self, gaussian: Gaussian) -> Tensor:
+        """Add noise of the size of fresh weights, 1 / sqrt(fan-in)."""
+        if gaussian not in self.drawn:
+            w, fan_in = super().weight(gaussian), gaussian.mu[:1].numel() if gaussian.mu.dim() else 1
+            self.drawn[gaussian] = w + self.noise(tuple(w.shape), w) / max(1, fan_in) ** 0.5
+        return self.drawn[gaussian]
+
+
+class Dice:
+    """The random numbers that a net may draw by itself: PyTorch's, Python's and NumPy's."""
+
+    def __init__(self, net: nn.Module) -> None:
+        self.devices = sorted({p.device for p in net.parameters() if p.is_cuda}, key=str)
+        self.before = self._states()
+
+    def _states(self) -> tuple[list[Tensor], object, dict[str, Any]]:
+        tensors = [torch.get_rng_state(), *(torch.cuda.get_rng_state(device) for device in self.devices)]
+        return tensors, random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002 (nets use it)
+
+    def rewind(self) -> None:
+        """Bring them back to where they were."""
+        tensors, pythons, numpys = self.before
+        torch.set_rng_state(tensors[0])
+        for device, state in zip(self.devices, tensors[1:], strict=True):
+            torch.cuda.set_rng_state(state, device)
+        random.setstate(cast(Any, pythons))
+        np.random.set_state(numpys)  # noqa: NPY002
+
+    def have_rolled(self) -> bool:
+        """Say whether any was drawn."""
+        (tensors, pythons, numpys), (now, of_python, of_numpy) = self.before, self._states()
+        is_same = all(torch.equal(a, b) for a, b in zip(tensors, now, strict=True)) and pythons == of_python
+        return not is_same or any(not np.array_equal(v, of_numpy["state"][k]) for k, v in numpys["state"].items())
+
+
+@dataclass(eq=False)
+class Trial:
+    """A net while it is tried. Every run has the same random numbers."""
+
+    net: nn.Module
+    dice: Dice
+    learning: list[nn.Module]
+    """The modules that are in training mode."""
+    called: set[nn.Module] = field(default_factory=set)
+    has_rolled: bool = False
+    """Whether the last run has drawn random numbers."""
+
+    def run(self, x: Tensor, p: Pass, *, shared: bool = True) -> Tensor:
+        """Run ``x`` through the net on the pass ``p``."""
+        self.dice.rewind()
+        output = run(self.net, x, p, shared=shared)
+        self.has_rolled = self.dice.have_rolled()
+        return output
+
+    def run_alone(self, x: Tensor, p: Pass, samples: list[int]) -> Tensor:
+        """Run the net under some of the samples of ``p``, one by one."""
+        given = [{g: w[s] for g, w in p.drawn.items()} for s in samples]
+        return torch.cat([self.run(x, Pass("weights", len(x), 1, p.generator, drawn)) for drawn in given])
+
+    @contextmanager
+    def judging(self) -> Iterator[None]:
+        """Leave training mode, where nets draw random numbers, for the block."""
+        for module in self.learning:
+            module.training = False
+        try:
+            yield
+        finally:
+            for module in self.learning:
+                module.training = True
+
+    def keeps_apart(self, x: Tensor, p: Pass, *, shared: bool) -> bool:
+        """Say whether the samples of ``p``, which travel together, do not depend on each other's weights.
+
+        Those of half the samples are changed: what the others say must stay, digit for digit but for the order of sums.
+        It is seen in the mode that the net is in, and whatever random numbers it draws, since they stay the same.
+        """
+        before = self.run(x, p, shared=shared)
+        is_even = torch.arange(p.samples, device=x.device) % 2 == 0
+        for kept in (is_even, ~is_even):
+            drawn = {g: torch.where(kept.view(-1, *[1] * (w.dim() - 1)), w, -4 * w) for g, w in p.drawn.items()}
+            after = self.run(x, replace(p, drawn=drawn), shared=shared)
+            if not agree(after[kept], before[kept], torch.finfo(_at_least_single(before)).eps ** 0.75):
+                return False
+        return True
+
+
+@contextmanager
+def untouched(net: nn.Module) -> Iterator[Trial]:
+    """Let a net be tried in the block; afterwards mode, buffers and random numbers are as before."""
+    buffers = [
+        (module, name, buffer, buffer.clone())
+        for module in net.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    trial = Trial(net, Dice(net), [module for module in net.modules() if module.training])
+    hook = register_module_forward_pre_hook(lambda module, _: trial.called.add(module))
+    try:
+        with torch.no_grad():
+            yield trial
+    finally:
+        hook.remove()
+        trial.dice.rewind()
+        for module, name, buffer, value in buffers:
+            module._buffers[name] = buffer
+            buffer.data.copy_(value)  # unseen by autograd, which may have kept the buffer: it is what it was
+
+
+def agree(found: Tensor, wanted: Tensor, tolerance: float) -> bool:
+    """Say whether outputs [samples, ...] are the same, but for rounding relative to the largest of each sample."""
+    if found.shape != wanted.shape or found.numel() == 0:
+        return found.shape == wanted.shape
+    dtype = _at_least_single(wanted)
+    found, wanted = found.to(dtype).flatten(1), wanted.to(dtype).flatten(1)
+    size = wanted.abs().nan_to_num(0, 0, 0).amax(1, keepdim=True)
+    same = (found == wanted) | (found.isnan() & wanted.isnan()) | ((found - wanted).abs() <= tolerance * size)
+    return bool(same.all())
+
+
+def _at_least_single(x: Tensor) -> torch.dtype:
+    return torch.promote_types(x.dtype, torch.float32)
+
+
+def rounding(output: Tensor) -> float:
+    """Return how far outputs may differ that were computed in two ways: half of the digits of the products."""
+    kind = output.device.type
+    eps = torch.finfo(output.dtype if output.is_floating_point() else torch.float32).eps
+    if kind == "cuda" and output.dtype == torch.float32:
+        eps = max(eps, 2.0**-10)  # convolutions use TF32 there unless told otherwise
+    if torch.is_autocast_enabled(kind):
+        eps = max(eps, torch.finfo(torch.get_autocast_dtype(kind)).eps)
+    return float(eps**0.5)
+
+
+Way = Literal["shared", "expanded", "alone"]
+"""How samples travel.
+
+``shared``: the input stays B rows until the first Bayesian layer multiplies them, which saves most of its work.
+``expanded``: B*S rows from the start, for a net that adds its input to a later layer's output.
+``alone``: one by one, for a net that looks across rows, reads weights directly or folds another axis into the batch.
+"""
+
+WAYS: tuple[Way, ...] = ("shared", "expanded", "alone")
+MOST_ALONE = 8
+"""How many samples are compared with themselves alone."""
+
+Kind = tuple[str, int, torch.dtype, tuple[bool, ...]]
+"""An estimator, a number of samples, and a kind of input: its type, and which of its axes are longer than 1."""
+
+
+class _Known:
+    """What is known of a net: the modules that it calls, and how samples may travel, for these modules' modes."""
+
+    def __init__(self, net: nn.Module, names: set[str], ways: dict[tuple[Kind, tuple[bool, ...]], Way]) -> None:
+        self.names, self.ways = names, ways
+        self._modules: list[ReferenceType[nn.Module]] = [ref(m) for n, m in net.named_modules() if n in names]
+
+    def modes(self) -> tuple[bool, ...]:
+        """Return which of the modules are in training mode."""
+        return tuple((module := weak()) is not None and module.training for weak in self._modules)
+
+
+_known: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+
+
+def way_to_travel(net: nn.Module, x: Tensor, p: Pass) -> Way:
+    """Say how the samples of a pass like ``p`` may travel through ``net``.
+
+    No rule tells the ways apart, so they are tried, once for each net, its mode, the number of samples and the kind of
+    input. An estimator that puts noise on activations is tried too: it refuses a net whose rows are not its examples,
+    or that looks across them.
+    """
+    if len(x) == 0 or (p.estimator == "weights" and p.samples == 1):
+        return "shared"
+    known, kind = _known.get(net), _kind(x, p)
+    way = None if known is None else known.ways.get((kind, known.modes()))
+    if way is None:
+        with untouched(net) as trial:
+            way = _try_ways(trial, x, p)
+        remember(net, x, p, way, trial.called)
+    return way
+
+
+def remember(net: nn.Module, x: Tensor, p: Pass, way: Way, called: set[nn.Module] | None = None) -> None:
+    """Let samples travel in this way from now on; ``called`` are the modules that were used."""
+    known = _known.get(net) or _Known(net, set(), {})
+    names = {name for name, module in net.named_modules() if called is not None and module in called}
+    if not names <= known.names:  # what was known of fewer modules may not hold in each of these modules' modes
+        known = _Known(net, names | known.names, {})
+    known.ways[_kind(x, p), known.modes()] = way
+    _known[net] = known
+
+
+def forget(net: nn.Module) -> bool:
+    """Forget what is known of a net, which may have changed; say whether anything was."""
+    return bool(_known.pop(net, None))
+
+
+def _kind(x: Tensor, p: Pass) -> Kind:
+    return p.estimator, p.samples, x.dtype, tuple(size > 1 for size in x.shape[1:])
+
+
+def _try_ways(trial: Trial, x: Tensor, like: Pass) -> Way:
+    generator = torch.Generator(x.device).manual_seed(0)
+    _try_one(trial, x, like, generator)  # if this fails, the input is wrong and not the way
+    ways: list[Way] = []
+    for rows in _probes(x):
+        try:
+            _try_one(trial, rows, like, generator)
+        except Exception:
+            return _go_alone(like)  # the net takes some numbers of rows only, so they are not its examples
+        p = FarApart("weights", len(rows), max(2, like.samples), generator)
+        way = _try_values(trial, rows, p, like)
+        ways.append(way if ways else _try_samples(trial, rows, p, like, way))
+    return max(ways, key=WAYS.index)
+
+
+def _try_one(trial: Trial, x: Tensor, like: Pass, generator: torch.Generator) -> None:
+    """Run the net under one sample, as the estimator draws it."""
+    with trial.judging():
+        trial.run(x, Pass(like.estimator, len(x), 1, generator))
+
+
+def _probes(x: Tensor) -> list[Tensor]:
+    """Return inputs of two different lengths: an axis that is as long as one batch is not as long as the other.
+
+    One row alone would broadcast, and hide a mismatch.
+    """
+    least = max(2, len(x))
+    return [x[torch.arange(rows, device=x.device) % len(x)] for rows in (least, least + 1)]
+
+
+def _try_values(trial: Trial, x: Tensor, p: Pass, like: Pass) -> Way:
+    """Compare samples that travel together with each of them alone, where the net draws no random numbers."""
+    with trial.judging():
+        try:
+            expanded = trial.run(x, p, shared=False)
+        except Exception:  # whatever a net says that cannot take so many rows, or whose weights are read
+            return "alone"
+        some = sorted({s * (p.samples - 1) // (MOST_ALONE - 1) for s in range(MOST_ALONE)})
+        alone = trial.run_alone(x, p, some)
+        tolerance = rounding(alone)
+        if expanded[some].shape != alone.shape or not (trial.has_rolled or agree(expanded[some], alone, tolerance)):
+            return _go_alone(like)
+        try:
+            shared = trial.run(x, p, shared=True)
+        except Exception:
+            return "expanded"
+        return "shared" if agree(shared, expanded, tolerance) else "expanded"
+
+
+def _try_samples(trial: Trial, x: Tensor, p: Pass, like: Pass, way: Way) -> Way:
+    """Return ``way``, or the next one in which samples do not depend on each other in the net's present mode."""
+    for each in WAYS[WAYS.index(way) : -1]:
+        try:
+            if trial.keeps_apart(x, p, shared=each == "shared"):
+                return each
+        except Exception:
+            continue
+    return "alone" if way == "alone" else _go_alone(like)
+
+
+def _go_alone(like: Pass) -> Way:
+    """Let samples go one by one; but where each row has weights of its own, that does not keep them apart."""
+    if like.estimator != "weights":
+        raise RuntimeError(
+            f"estimator {like.estimator!r} cannot serve a net that looks across the rows of a batch, each of which has "
+            "weights of its own; use estimator='weights'"
+        )
+    return "alone"
 
 
 def forward(

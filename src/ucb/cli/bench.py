@@ -35,8 +35,7 @@ def bench_command(
 
     Beside them stand floors: steps of an ordinary net, which no Bayesian step can go below.
     """
-    from ucb.bayes.checks import count
-    from ucb.devices import device_named
+    from ucb.checks import count, device_named
     from ucb.storage import write_atomically
 
     turns = count("repeats", REPEATS[device] if repeats is None else repeats)
@@ -60,7 +59,7 @@ def sizes_of_nets() -> dict[str, MLPSizes | ResNetSizes]:
 
 def _parse_nets(words: str | None, device: str) -> list[str]:
     """Return the nets that are asked for; a CPU has time for the MLP only."""
-    from ucb.bayes.checks import nearest
+    from ucb.checks import nearest
 
     known = sizes_of_nets()
     measurable = list(known) if device == "cuda" else ["mlp"]

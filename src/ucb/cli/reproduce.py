@@ -45,8 +45,7 @@ def reproduce_command(
 
     Runs under way are in runs/tables/TABLE. Whatever stops this command, the same command goes on.
     """
-    from ucb.bayes.checks import count
-    from ucb.devices import device_called
+    from ucb.checks import count, device_called
     from ucb.experiments.reproduce.definitions import table_named
     from ucb.experiments.reproduce.planning import choose_rows, plan
 

@@ -20,7 +20,7 @@ from ucb.cli.terminal import console, print_names, say
 if TYPE_CHECKING:
     from ucb.cli.watch import Lines
     from ucb.engine import Job
-    from ucb.engine.recipes import Recipe
+    from ucb.engine.config import Recipe
 
 LOG = "log.txt"
 
@@ -117,7 +117,7 @@ def resume_command(
     The result is the same to the last bit; after learning side by side with other runs, it is the same up to rounding.
     """
     from ucb import engine
-    from ucb.engine.orders import job_in
+    from ucb.engine.runner import job_in
 
     _show_run(job_in(folder), folder, partial(engine.resume, folder))
 
@@ -132,7 +132,7 @@ def list_command(
         print_names({name: kind.summary for name, kind in known_methods().items()})
     else:
         from ucb.data.streams import BENCHMARKS
-        from ucb.engine.job import FOLDERS
+        from ucb.engine.config import FOLDERS
 
         own = {FOLDERS: "your own images: --data FOLDER for each task, in it a folder for each class"}
         print_names({name: known.about for name, known in BENCHMARKS.items()} | own)
@@ -144,7 +144,7 @@ def make_job(order: Job, options: Mapping[str, Any], words: Iterable[str], recip
     ``order`` says what to learn, how and with which net; the settings of all three come together here. Without a
     ``recipe`` it is the package's.
     """
-    from ucb.engine.ordering import known_settings, with_recipe
+    from ucb.engine.config import known_settings, with_recipe
 
     known = known_settings(order)
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -174,8 +174,7 @@ def _default_folder(job: Job) -> Path:
 
 def _find_own_recipe(order: Job) -> Recipe | None:
     """Return the recipe in the user's own folder, which goes before the package's, and say that it is used."""
-    from ucb.engine.ordering import kind_of
-    from ucb.engine.recipes import own_recipe
+    from ucb.engine.config import kind_of, own_recipe
 
     own = own_recipe(kind_of(order), order.method)
     if own is None:
@@ -220,7 +219,7 @@ def _run_seeds(jobs: list[Job], out: Path | None, debug: bool) -> None:
     """Run a job under several seeds, each in a folder of its own."""
     from ucb import engine
     from ucb.cli import watch
-    from ucb.engine.orders import refuse_folder
+    from ucb.engine.runner import refuse_folder
 
     orders = list[engine.Order]()
     watching: dict[Path, Lines] = {}
@@ -266,7 +265,7 @@ def _advise(error: Exception, folder: Path) -> Exception:
 
 def _describe_interruption(stop: BaseException, *folders: Path) -> str:
     """Say where the run was interrupted, and how to go on with all that were begun."""
-    from ucb.engine.orders import CONFIG, RESULT
+    from ucb.engine.runner import CONFIG, RESULT
 
     begun = [folder for folder in folders if (folder / CONFIG).is_file()]
     cut = [folder for folder in begun if not (folder / RESULT).is_file()] or begun

@@ -112,7 +112,7 @@ def _refuse(
     trials: int | None, widen: int, epochs: int | None, recipe_epochs: int | None, device: str, jobs: int
 ) -> None:
     """Refuse numbers that make no search."""
-    from ucb.bayes.checks import count
+    from ucb.checks import count
 
     numbers = {"--trials": trials, "--epochs": epochs, "--recipe-epochs": recipe_epochs, "--jobs": jobs}
     for name, value in numbers.items():

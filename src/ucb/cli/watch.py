@@ -21,7 +21,7 @@ from rich.progress import (
 
 from ucb.cli.terminal import console as standard_output
 from ucb.cli.terminal import printable, warn
-from ucb.progress import Epoch, Observer
+from ucb.observer import Epoch, Observer
 from ucb.storage import appending
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
 
-from ucb.bayes.checks import nearest
+from ucb.checks import nearest
 
 FACES = 100
 """Classes of data sets of faces: the people with most images."""

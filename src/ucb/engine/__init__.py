@@ -1,13 +1,11 @@
 """The one training loop, its schedule, checkpoints and results."""
 
-from ucb.engine.errors import DivergedError, InterruptedRunError
-from ucb.engine.events import Epoch, Observer
-from ucb.engine.job import Job
+from ucb.engine.config import Job
 from ucb.engine.learner import Learner
-from ucb.engine.orders import Order, go_on_with_all, resume, start
-from ucb.engine.plateau import Schedule
-from ucb.engine.run import Run
-from ucb.engine.training import Training
+from ucb.engine.loop import DivergedError, InterruptedRunError, Run
+from ucb.engine.runner import Order, go_on_with_all, resume, start
+from ucb.engine.training import Schedule, Training
+from ucb.observer import Epoch, Observer
 
 __all__ = [
     "DivergedError",

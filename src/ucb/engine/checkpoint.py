@@ -16,8 +16,17 @@ from typing import Any, NamedTuple, Protocol
 
 import safetensors.torch
 
-from ucb.old_names import under_present_names
-from ucb.storage import State, ceilings, compress, decompress, flatten, read_bytes, unflatten, write_atomically
+from ucb.storage import (
+    State,
+    ceilings,
+    compress,
+    decompress,
+    flatten,
+    read_bytes,
+    under_present_names,
+    unflatten,
+    write_atomically,
+)
 
 FORMAT = 2
 READ = ("1", "2")

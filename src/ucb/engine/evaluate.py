@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from ucb.data.streams.examples import Examples
-from ucb.data.streams.tasks import Stream
+from ucb.data.streams.tasks import Scenario, Stream, Task
 from ucb.methods import Asked, Method
 from ucb.metrics.calibration import calibration
 from ucb.seeds import generator_for
@@ -88,3 +89,35 @@ def _in_figures(p: Tensor, label: Tensor, target: Tensor) -> Judgement:
     (sampled, mean, *others), held = numbers[:5], numbers[5:]
     in_threes = [held[i : i + 3] for i in range(0, len(held), 3)]
     return Judgement(100 * sampled, 100 * mean, *others, bins=in_threes, right=right[0])
+
+
+@dataclass(frozen=True)
+class TaskBatches:
+    """The data of the task at hand as methods see it: inputs ready for the net, labels as its outputs are numbered."""
+
+    task: Task
+    offset: int
+    batch_size: int
+    device: torch.device
+
+    def train(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all training examples once."""
+        return self._ready(self.task.train, self.batch_size)
+
+    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield all held-out examples once."""
+        return self._ready(self.task.validation, rows_at_once(self.task.validation, self.device))
+
+    def _ready(self, examples: Examples, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+        for x, y in examples.in_order(rows, self.device):
+            yield self.task.prepare(x), y + self.offset
+
+
+def refuse_scenario(method: Method, scenario: Scenario) -> None:
+    """Refuse a scenario that the method cannot serve."""
+    if method.needs_task and not scenario.task_known:
+        raise ValueError(
+            f"{method.name} must be told the task at test time, and this scenario hides it: use several heads"
+        )
+    if method.needs_boundaries and not scenario.boundaries:
+        raise ValueError(f"{method.name} must be told when a task ends, and tasks that fade into each other hide it")

@@ -8,17 +8,16 @@ from typing import Any
 from torch import Tensor
 
 from ucb.bayes.predict import Prediction, from_logits
+from ucb.checks import device_named
 from ucb.data.streams.tasks import Stream, Task
-from ucb.devices import device_named
 from ucb.engine import checkpoint
+from ucb.engine.config import method_named, with_values
 from ucb.engine.evaluate import Judgement
-from ucb.engine.events import Observer
-from ucb.engine.job import method_named
-from ucb.engine.run import Run
-from ucb.engine.settings import with_values
+from ucb.engine.loop import Run
 from ucb.engine.training import Training
 from ucb.methods import Asked
 from ucb.nets import HeadedNet
+from ucb.observer import Observer
 from ucb.seeds import generator_for
 from ucb.storage import ceilings, read_bytes, write_atomically
 

@@ -1,24 +1,108 @@
-"""Where a run stands, and what it has found so far: beside the method's state, all that a checkpoint must hold.
-
-Figures are kept as tensors, few and long: a task adds some hundred bytes to a checkpoint, however many came before.
-"""
+"""Where a run stands and what it has measured: position, figures, how far sigma moved, which kernels made its noise."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, fields
 from itertools import islice
 from typing import Any, Self
 
 import torch
+from torch import Tensor
 
-from ucb.bayes import checks
+from ucb import checks, kernels
+from ucb.bayes import gaussians
+from ucb.bayes.posterior import Gaussian
 from ucb.engine.evaluate import Judgement
-from ucb.engine.sigma import FIGURES, Movement
+from ucb.kernels.triton import fused
+from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix
-from ucb.old_names import under_present_names
-from ucb.storage import compress, decompress
+from ucb.storage import compress, decompress, under_present_names
+
+Movement = dict[str, float | None]
+"""What moved in one weight tensor, by name."""
+
+PERCENTILES = (1, 50, 99)
+"""Of the ratio of sigma's end to its start."""
+
+FIGURES = (*(f"ratio_p{p}" for p in PERCENTILES), "std_log_sigma", "correlation_with_start")
+"""The names in a movement."""
+
+
+@torch.no_grad()
+def sigma_movement(method: BayesianMethod, among: Iterable[tuple[str, Gaussian]] | None = None) -> dict[str, Movement]:
+    """Return, for each weight tensor or for some of them, how far sigma moved from its start.
+
+    The ratio of end to start at three percentiles; how much log sigma varies at the end; and the correlation of the
+    two, where both vary: near 1, the "uncertainty" would be nothing but the first random numbers.
+    """
+    weights = dict(gaussians(method.net) if among is None else among)
+    ends = {name: gaussian.sigma.flatten().double() for name, gaussian in weights.items()}
+    starts = {
+        name: torch.as_tensor(method.start[name], dtype=end.dtype, device=end.device).flatten()
+        for name, end in ends.items()
+    }
+    figures = _read([_figures(starts[name], end) for name, end in ends.items()])
+    found: dict[str, Movement] = {}
+    varied: list[str] = []
+    for name, (*ratios, std_log, std, mean) in zip(weights, figures, strict=True):
+        found[name] = dict(zip(FIGURES, (*ratios, std_log, None), strict=True))
+        if std > 1e-6 * mean:
+            varied.append(name)
+    correlations = _read([_correlation(starts[name], ends[name]) for name in varied])
+    for name, (correlation,) in zip(varied, correlations, strict=True):
+        found[name]["correlation_with_start"] = None if math.isnan(correlation) else correlation
+    return found
+
+
+def _figures(start: Tensor, end: Tensor) -> Tensor:
+    """Return the ratio's percentiles, how much log sigma varies, and the standard deviation and mean of the start."""
+    ratio = (end / start).sort().values
+    percentiles = [ratio[round(p / 100 * (len(ratio) - 1))] for p in PERCENTILES]
+    return torch.stack([*percentiles, _std(end.log()), _std(start), start.mean()])
+
+
+def _std(values: Tensor) -> Tensor:
+    """Return the standard deviation, 0 for a single value."""
+    return values.std() if len(values) > 1 else values.new_zeros(())
+
+
+def _correlation(start: Tensor, end: Tensor) -> Tensor:
+    return torch.corrcoef(torch.stack([start, end]))[0, 1:]
+
+
+def _read(rows: list[Tensor]) -> list[list[float]]:
+    """Return all their numbers at once: each look holds up a GPU."""
+    return torch.stack(rows).tolist() if rows else []
+
+
+def kernels_on(device: torch.device) -> str:
+    """Say in one line which kernels draw noise on a device."""
+    status = fused.status() if device.type == "cuda" else kernels.status()
+    return status.splitlines()[0]
+
+
+def keep_kernels(known: list[str], device: torch.device) -> str | None:
+    """Add the kernels of a device to those ``known`` to have drawn a run's noise; if they are others, say what follows.
+
+    What is in brackets is why there are no better ones, and changes nothing.
+    """
+    now = kernels_on(device)
+    if known and _name(known[-1]) == _name(now):
+        return None
+    known.append(now)
+    if len(known) == 1:
+        return None
+    return (
+        f"other kernels draw the noise from here on, {now}, than up to here, {known[-2]}: "
+        "the figures will not be those of a run that was never cut"
+    )
+
+
+def _name(status: str) -> str:
+    return status.partition(" (")[0]
+
 
 Figures = list[float]
 """What is known of one task, as numbers."""

@@ -20,15 +20,14 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes import forward, gaussians
-from ucb.bayes.checks import nearest
 from ucb.bayes.predict import from_logits
+from ucb.checks import nearest
 from ucb.data.streams.examples import Examples as StreamExamples
 from ucb.data.streams.examples import TensorExamples
 from ucb.data.streams.tasks import Stream, Task
-from ucb.engine.plateau import Schedule
+from ucb.engine.loop import Run
 from ucb.engine.progress import Progress
-from ucb.engine.run import Run
-from ucb.engine.training import Training
+from ucb.engine.training import Schedule, Training
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches, rows_per_batch
 from ucb.incremental.inputs import ROWS
 from ucb.incremental.learning import (
@@ -44,8 +43,8 @@ from ucb.incremental.progress_file import ProgressFile
 from ucb.methods.base import TaskInfo
 from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
 from ucb.nets import HeadedNet, alexnet, mlp, resnet18
+from ucb.observer import Observer
 from ucb.optim import UCBNG
-from ucb.progress import Observer
 from ucb.seeds import derived_seed, generator_for
 
 if TYPE_CHECKING:

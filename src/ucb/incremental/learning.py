@@ -27,7 +27,7 @@ from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.inputs import Data, read_labelled
 from ucb.incremental.model import Effect, Model, Report, Wave
 from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
-from ucb.progress import Observer
+from ucb.observer import Observer
 from ucb.seeds import generator_for
 from ucb.storage import ceilings, read_bytes
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from ucb.checks import device_named
 from ucb.data.readers import ExampleReader, Shape, Skipped
-from ucb.devices import device_named
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import check_whole
 from ucb.incremental.inputs import Data, Inputs
-from ucb.progress import Observer
+from ucb.observer import Observer
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel

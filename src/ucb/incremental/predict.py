@@ -14,7 +14,7 @@ from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
 from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled
 from ucb.incremental.model import percent
-from ucb.progress import Observer
+from ucb.observer import Observer
 
 if TYPE_CHECKING:
     from ucb.incremental.model import Model

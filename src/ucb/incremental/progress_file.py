@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import ucb
-from ucb.progress import Observer
+from ucb.observer import Observer
 from ucb.storage import HeldError, ceilings, held, read_bytes, scratch_of, write_atomically
 
 PAUSE = 5.0

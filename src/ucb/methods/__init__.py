@@ -3,7 +3,7 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import Asked, Method, Settings, TaskData, TaskHiddenError, TaskInfo, method, methods_by_name
 
 __all__ = [

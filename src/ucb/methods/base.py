@@ -16,8 +16,9 @@ from typing import Any, ClassVar, Protocol, get_args
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes import checks, cross_entropy
-from ucb.bayes.kernels.clipping import clip_gradients
+from ucb import checks
+from ucb.bayes import cross_entropy
+from ucb.kernels.triton.steps import clip_gradients
 from ucb.nets import HeadedNet
 
 Weights = dict[str, Tensor]

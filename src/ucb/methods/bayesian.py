@@ -11,8 +11,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from ucb.bayes import ELBO, Estimator, ScaleMixture, checks, forward, gaussians, mean_forward, to_bayesian
-from ucb.bayes.kernels.clipping import Measured, clip_factor
+from ucb import checks
+from ucb.bayes import ELBO, Estimator, ScaleMixture, forward, gaussians, mean_forward, to_bayesian
+from ucb.kernels.triton.steps import Measured, clip_factor
 from ucb.methods.base import Asked, Method, Settings, TaskInfo, setting
 from ucb.nets import HeadedNet
 from ucb.nets.heads import TaskBatchNorm2d

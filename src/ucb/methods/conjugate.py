@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.methods.base import Asked, Settings, TaskData, method, one_of, setting
 from ucb.methods.ordinary import OrdinaryMethod

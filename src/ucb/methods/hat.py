@@ -10,8 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes import checks
-from ucb.bayes.kernels.clipping import clip_gradients
+from ucb import checks
+from ucb.kernels.triton.steps import clip_gradients
 from ucb.methods.base import Asked, Settings, TaskData, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet

@@ -11,7 +11,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import Settings, TaskData, TaskInfo, Weights, at_least_0, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.methods.per_example import fisher

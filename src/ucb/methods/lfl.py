@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import Settings, method, setting
 from ucb.methods.old_net import ComparesWithOldNet
 

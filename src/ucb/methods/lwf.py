@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import Settings, method, setting
 from ucb.methods.old_net import ComparesWithOldNet
 from ucb.nets import HeadedNet

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import Asked, TaskData, TaskInfo, method, setting
 from ucb.methods.pnn import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet

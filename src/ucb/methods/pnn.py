@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import Asked, Settings, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet

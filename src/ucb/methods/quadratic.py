@@ -9,7 +9,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import Settings, TaskInfo, Weights, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet

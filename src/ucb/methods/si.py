@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import TaskData, TaskInfo, Weights, method, setting
 from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, copy_weights
 from ucb.nets import HeadedNet

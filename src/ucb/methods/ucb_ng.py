@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.curvature import class_roots
-from ucb.bayes.kernels.beside import beside, mark
+from ucb.kernels.side_stream import beside, mark
 from ucb.methods.base import TaskData, TaskInfo, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import UCBNG

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.methods.base import TaskData, TaskInfo, method, one_of, setting
 from ucb.methods.bbb import BBBFineTuning, BBBSettings
 from ucb.methods.ownership import OwnedGaussians

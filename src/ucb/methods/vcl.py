@@ -12,7 +12,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes import ELBO, Estimator, Normal, PreviousPosterior, Prior, checks, mean_forward
+from ucb import checks
+from ucb.bayes import ELBO, Estimator, Normal, PreviousPosterior, Prior, mean_forward
 from ucb.methods.base import TaskData, TaskInfo, Weights, fraction, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.nets import HeadedNet

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ucb.bayes.checks import count, labels
+from ucb.checks import count, labels, no_nan
 
 
 class Calibration(NamedTuple):
@@ -103,3 +103,14 @@ def _check_rows(probabilities: Tensor, target: Tensor) -> None:
     if not (low >= 0 and all(abs(end - 1) < 1e-2 for end in ends)):
         raise ValueError("every row of probabilities must be at least 0 and add up to 1: are these logits?")
     labels(least, most, probabilities.shape[1])
+
+
+def auroc(inside: Tensor, outside: Tensor) -> float:
+    """Return the chance that something from outside has the greater value; equal ones count as half a chance."""
+    if not (len(inside) and len(outside)):
+        raise ValueError("there must be values of both kinds")
+    for name, values in (("values from inside", inside), ("values from outside", outside)):
+        no_nan(name, values)
+    ordered = inside.double().sort().values
+    below, up_to = (torch.searchsorted(ordered, outside.double(), right=right) for right in (False, True))
+    return float((below + up_to).double().mean()) / (2 * len(inside))

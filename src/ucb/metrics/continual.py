@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import base64
 import math
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy
+import torch
+from torch import Tensor
+
+from ucb import checks
 
 Row = list[float]
 
@@ -65,3 +73,24 @@ class AccuracyMatrix:
 
 def _mean(values: Row) -> float:
     return math.fsum(values) / len(values)
+
+
+def pack_right_answers(right: Tensor) -> dict[str, Any]:
+    """Return a row of truth values as plain values for a JSON file: how many there are, and their bits in base64."""
+    if right.dim() != 1 or right.dtype != torch.bool:
+        raise TypeError(f"right answers must be one row of truth values, not {right.dtype} {tuple(right.shape)}")
+    bits = numpy.packbits(right.cpu().numpy())
+    return {"count": len(right), "bits": base64.b64encode(bits.tobytes()).decode()}
+
+
+def unpack_right_answers(packed: dict[str, Any]) -> Tensor:
+    """Undo ``pack_right_answers``: example i is in place i, as the test data has it."""
+    count = checks.count("count", packed["count"], least=0)
+    try:
+        bits = base64.b64decode(packed["bits"], validate=True)
+    except (ValueError, TypeError):
+        raise ValueError("the bits of right answers are no base64") from None
+    if len(bits) != -(-count // 8):
+        raise ValueError(f"{count} right answers need {-(-count // 8)} bytes, and there are {len(bits)}")
+    values = numpy.unpackbits(numpy.frombuffer(bits, numpy.uint8), count=count)
+    return torch.from_numpy(values.astype(bool))

@@ -19,7 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import count, positive
+from ucb.checks import count, positive
 from ucb.nets.heads import HeadedNet
 
 SOFTNESS = 0.3

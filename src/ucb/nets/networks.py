@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import count, nearest, one_of
+from ucb.checks import count, nearest, one_of
 from ucb.nets.fixed_features import patches
 from ucb.nets.heads import HeadedNet, TaskBatchNorm2d
 

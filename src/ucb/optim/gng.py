@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import positive
+from ucb.checks import positive
 from ucb.optim.adam import bias_correction
 from ucb.optim.base import Group, PerWeightOptimizer
 

@@ -14,8 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ucb.bayes.checks import count, fitting_mask, one_of, positive
 from ucb.bayes.posterior import Gaussian
+from ucb.checks import count, fitting_mask, one_of, positive
 from ucb.optim.base import PerWeightOptimizer
 
 Importance = Literal["certainty", "snr"]

@@ -18,11 +18,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.checks import count, fitting_mask, positive
 from ucb.bayes.curvature import signed_gradients
 from ucb.bayes.elbo import ELBO
-from ucb.bayes.kernels import fused
 from ucb.bayes.posterior import inverse_softplus
+from ucb.checks import count, fitting_mask, positive
+from ucb.kernels.triton import fused
 from ucb.optim.base import Group, PerWeightOptimizer
 
 PASSES = 128

@@ -13,8 +13,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.bayes.checks import not_negative, one_of, positive
-from ucb.bayes.kernels import fused
+from ucb.checks import not_negative, one_of, positive
+from ucb.kernels.triton import fused
 from ucb.optim.base import Group, PerWeightOptimizer
 from ucb.optim.importance import RateScale
 

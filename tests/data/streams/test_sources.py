@@ -98,7 +98,7 @@ def test_a_whole_run_on_images_reports_acc_without_faces(sets):
     job = Job("eight-datasets", "ord-ft", tasks=3, faces="lfw100", training=training, **small)
     run = job.run()
     run.learn()
-    from ucb.engine.report import result_of
+    from ucb.engine.result import result_of
 
     result = result_of(run, {})
     assert result["acc_of"]["without faces"] == pytest.approx(sum(run.matrix.after[-1][1:]) / 2)

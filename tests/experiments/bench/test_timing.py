@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.experiments.bench.small import MLP
-from ucb.bayes import kernels
+from ucb import kernels
 from ucb.experiments.bench import timing
 from ucb.experiments.bench.steps import OrdinaryNets
 from ucb.experiments.bench.timing import WARM_UP, Contender, Work, capture, conditions, measure, without_kernels

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from ucb.engine.report import calibration, result_of
+from ucb.engine.result import calibration, result_of
 from ucb.metrics import ece, reliability
 
 

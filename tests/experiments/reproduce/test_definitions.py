@@ -6,8 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ucb.data.streams import BENCHMARKS
-from ucb.engine.job import method_named
-from ucb.engine.settings import with_values
+from ucb.engine.config import method_named, with_values
 from ucb.experiments.reproduce import paper
 from ucb.experiments.reproduce.definitions import home_of, job_of, recipe_of, table_named, tables, units_for
 from ucb.methods import known_methods
@@ -182,7 +181,7 @@ def test_the_built_net_has_the_counted_values(method):
 
 
 def test_a_row_takes_its_own_recipe_before_the_benchmarks(monkeypatch):
-    from ucb.engine.recipes import Recipe
+    from ucb.engine.config import Recipe
     from ucb.experiments.reproduce import definitions
 
     known = {("mnist-permuted", "ucb"): Recipe(settings={"lr": 0.5}, found="here")}

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from tests.experiments.reproduce.made_up import keep, row, tiny
-from ucb.engine.recipes import Recipe
+from ucb.engine.config import Recipe
 from ucb.experiments.reproduce import definitions
 from ucb.experiments.reproduce.compare import compare_table
 from ucb.experiments.reproduce.definitions import table_named

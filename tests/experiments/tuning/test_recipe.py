@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from ucb.engine.recipes import Recipe
+from ucb.engine.config import Recipe
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import CUT, Search, points_of, values_of
 

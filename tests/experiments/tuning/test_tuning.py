@@ -12,8 +12,7 @@ from tests.engine.runs import small_run
 from ucb.data.streams import Scenario
 from ucb.data.streams.examples import Examples
 from ucb.engine import InterruptedRunError, Job, Observer
-from ucb.engine.job import method_named
-from ucb.engine.settings import kinds_of
+from ucb.engine.config import kinds_of, method_named
 from ucb.experiments.tuning import trials as trial
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import Search, choose, grid_of, points_of, project_nll, refuse_points, score_run

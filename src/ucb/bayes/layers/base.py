@@ -1,12 +1,67 @@
-"""What every Bayesian layer shares: its Gaussians, and which of its forms a pass asks for."""
+"""Samples in the rows, or side by side in the channels of each pixel: the two layouts of sampled convolutions on a GPU.
+
+A grouped convolution wants [B, S*C, H, W], the rest of a net [B*S, C, H, W]; both with the channels of one pixel side
+by side (channels_last), which is how a GPU convolves fastest. In memory that is [B, H*W, S, C] and [B, S, H*W, C].
+"""
 
 from __future__ import annotations
+
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from ucb.bayes.passes import Pass, pass_for
 from ucb.bayes.posterior import Gaussian
+
+
+def samples_by_pixel(x: Tensor, samples: int) -> Tensor:
+    """Return rows [B*S, C, H, W] as [B, S*C, H, W], channels_last."""
+    rows, channels, height, width = x.shape
+    pixels = x.permute(0, 2, 3, 1).reshape(rows // samples, samples, height * width, channels)
+    return middle_swapped(pixels).view(rows // samples, height, width, -1).permute(0, 3, 1, 2)
+
+
+def rows_by_pixel(x: Tensor, samples: int) -> Tensor:
+    """Return [B, S*C, H, W] as rows [B*S, C, H, W], channels_last."""
+    rows, channels, height, width = x.shape
+    pixels = x.permute(0, 2, 3, 1).reshape(rows, height * width, samples, channels // samples)
+    return middle_swapped(pixels).view(rows * samples, height, width, -1).permute(0, 3, 1, 2)
+
+
+def middle_swapped(x: Tensor) -> Tensor:
+    """Return [a, b, c, d] as [a, c, b, d], contiguous."""
+    apply: Any = _MiddleSwapped.apply
+    return cast(Tensor, apply(x))
+
+
+class _MiddleSwapped(torch.autograd.Function):
+    """The way back is the same way."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """Copy."""
+        a, b, c, d = x.shape
+        swapped = x.new_empty(a, c, b, d)
+        source, target = (_in_large_pieces(t) for t in (x.contiguous(), swapped))
+        target.copy_(source.transpose(1, 2))
+        return swapped
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        """Copy back."""
+        return middle_swapped(grad)
+
+
+def _in_large_pieces(x: Tensor) -> Tensor:
+    """Return the same memory as numbers of 16 bytes where it can be had in such.
+
+    PyTorch copies what is permuted number by number; in large ones that takes half the time.
+    """
+    piece = torch.complex128
+    fits = x.shape[-1] * x.element_size() % piece.itemsize == 0 and x.data_ptr() % piece.itemsize == 0
+    return x.view(piece) if fits and x.numel() else x
+
 
 Weights = dict[str, Tensor]
 
@@ -82,3 +137,51 @@ class BayesLayer(nn.Module):
     def bias(self) -> Tensor | None:
         """The bias that the current pass uses."""
         return self._read("bias")
+
+
+class Affine(BayesLayer):
+    """y = W x + b: what Linear and the convolutions have in common."""
+
+    channel_axis = 1
+    """Where the input and output channels stand: axis 1, or the last."""
+
+    def __init__(self, weight: Gaussian, bias: Gaussian | None = None) -> None:
+        super().__init__(weight=weight, bias=bias)
+
+    def perturb(self, x: Tensor, p: Pass) -> Tensor:
+        """Flipout (Wen et al. 2018): a perturbation of the weights, flipped by random signs in every row.
+
+        Row r sees W_r = mu + (sigma * eps) * (out_r in_r^T). Since eps is symmetric, W_r is distributed as q(w)
+        exactly, and rows are uncorrelated; the signs can stand outside the product, so it stays one operation.
+        """
+        weight, bias = self._claim(p)
+        rows = p.rows * p.samples
+        mean = self.transform(x, {"weight": weight.mean, **({} if bias is None else {"bias": bias.mean})})
+        flipped = p.expand(x) * self._per_channel(p.signs((rows, self._channels(x)), x), x)
+        # Every sample has a perturbation of its own: samples that shared one would not average out.
+        shape = (p.samples, *weight.mu.shape) if p.samples > 1 else tuple(weight.mu.shape)
+        shift = {"weight": weight.sigma * p.noise(shape, weight.mu)}
+        noise = self.transform_stacked(flipped, shift, p) if p.samples > 1 else self.transform(flipped, shift)
+        noise = noise * self._per_channel(p.signs((rows, weight.mu.shape[0]), x), noise)
+        if bias is not None:
+            noise = noise + self._per_channel(bias.sigma * p.noise((rows, *bias.mu.shape), bias.mu), noise)
+        return p.expand(mean) + noise
+
+    def _claim(self, p: Pass) -> tuple[Gaussian, Gaussian | None]:
+        """Return the Gaussians, marked as perturbed in this pass."""
+        weight, bias = self.gaussian("weight"), self.gaussian("bias")
+        assert weight is not None
+        for gaussian in (weight, bias):
+            if gaussian is not None:
+                p.perturb_once(gaussian)
+        return weight, bias
+
+    def _channels(self, x: Tensor) -> int:
+        return x.shape[self.channel_axis]
+
+    def _per_channel(self, values: Tensor, like: Tensor) -> Tensor:
+        """Give [rows, channels] as many axes as ``like`` has."""
+        inner = like.dim() - 2
+        if self.channel_axis == 1:
+            return values.reshape(*values.shape, *[1] * inner)
+        return values.reshape(values.shape[0], *[1] * inner, values.shape[1])

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.layers.affine import Affine
-from ucb.bayes.layers.base import Weights
-from ucb.bayes.layers.regroup import rows_by_pixel, samples_by_pixel
+from ucb.bayes.layers.base import Affine, Weights, rows_by_pixel, samples_by_pixel
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
 

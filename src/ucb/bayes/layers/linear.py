@@ -8,12 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.bayes.kernels import fused, narrow
-from ucb.bayes.kernels.beside import beside
-from ucb.bayes.layers.affine import Affine
-from ucb.bayes.layers.base import Weights
+from ucb.bayes.layers.base import Affine, Weights
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
+from ucb.kernels.side_stream import beside
+from ucb.kernels.triton import fused, narrow
 
 
 class BayesLinear(Affine):

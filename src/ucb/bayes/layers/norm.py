@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 
-from ucb.bayes.kernels import group_norm
 from ucb.bayes.layers.base import BayesLayer, Weights
 from ucb.bayes.passes import Pass, current, pass_for
 from ucb.bayes.posterior import Gaussian
+from ucb.kernels.triton import group_norm
 
 
 class _Norm(BayesLayer):

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ucb.bayes.checks import count
+from ucb.checks import count
 from ucb.data.readers import images
 from ucb.data.readers.images import Images, UnreadableImageError, is_image, quiet
 from ucb.data.readers.reader import Shape, Skipped, counted, lonely, one_form, shown, stamps

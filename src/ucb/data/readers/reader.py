@@ -19,7 +19,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucb.bayes.checks import count
+from ucb.checks import count
 
 Shape: TypeAlias = tuple[int, ...]
 """Of one example: (C, H, W) of an image with C = 1 or 3, (F,) of a row."""

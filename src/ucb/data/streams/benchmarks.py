@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cache
 
-from ucb.bayes.checks import nearest
+from ucb.checks import nearest
 from ucb.data.streams.builders import permuted, sequence, shuffle_groups, split_by_classes
 from ucb.data.streams.examples import Preparation
 from ucb.data.streams.sources import Source, image_source, load_mnist

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ucb.bayes.checks import count
+from ucb.checks import count
 from ucb.data.streams.examples import DatasetExamples, Preparation, TensorExamples
 from ucb.data.streams.sources import Array, Source
 from ucb.data.streams.tasks import Scenario, Stream, Task

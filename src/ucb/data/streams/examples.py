@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from ucb.bayes.checks import count
+from ucb.checks import count
 
 
 class Examples(ABC):

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
-from ucb.bayes.checks import count
+from ucb.checks import count
 from ucb.data.readers.folders import ClassFolders, ImageFiles
 from ucb.data.readers.images import quiet
 from ucb.data.readers.reader import MOST_NAMES, counted

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ucb.bayes.checks import finite
+from ucb.checks import finite
 from ucb.data.cache import load
 from ucb.data.readers.arrays import Arrays
 from ucb.data.streams.examples import Preparation, Resident

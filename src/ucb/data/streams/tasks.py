@@ -8,7 +8,7 @@ from typing import Literal
 
 import torch
 
-from ucb.bayes.checks import nearest
+from ucb.checks import nearest
 from ucb.data.streams.examples import Examples, MixedExamples, Part, Preparation
 from ucb.seeds import generator_for
 

@@ -19,14 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ucb.bayes import Estimator, Normal, Prior, kernels
-from ucb.bayes.kernels import fused
-from ucb.engine.precision import Precision
-from ucb.engine.report import versions
+from ucb import kernels
+from ucb.bayes import Estimator, Normal, Prior
+from ucb.engine.result import versions
+from ucb.engine.training import Precision
 from ucb.experiments.bench import steps
 from ucb.experiments.bench.steps import MLPSizes, ResNetSizes, bayesian_step, mixture, ordinary_step
 from ucb.experiments.bench.tables import FLOOR, SpeedBar, TimingTable, judge_limit, tabulate
 from ucb.experiments.bench.timing import Contender, Work, describe_machine, measure, one_thread
+from ucb.kernels.triton import fused
 
 Rivals = Callable[[MLPSizes, Tensor, Tensor], Mapping[str, Callable[[], Work]]]
 """Builds the steps of other libraries on a batch, by the names of their rows."""

@@ -17,8 +17,7 @@ from torch import Tensor, nn
 from ucb.bayes import ELBO, Estimator, Prior, ScaleMixture, to_bayesian
 from ucb.data.streams.examples import Preparation, TensorExamples
 from ucb.data.streams.tasks import Task
-from ucb.engine.graph_memory import GraphMemory
-from ucb.engine.graphs import CapturedSteps, steps_for
+from ucb.engine.steps import CapturedSteps, GraphMemory, steps_for
 from ucb.experiments.bench.timing import Step, Work
 from ucb.methods import TaskInfo, known_methods
 from ucb.nets import HeadedNet, mlp, resnet18

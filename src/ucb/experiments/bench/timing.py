@@ -18,9 +18,9 @@ from typing import NamedTuple
 
 import torch
 
-from ucb.bayes import kernels
-from ucb.bayes.kernels import fused
-from ucb.engine.precision import Precision, multiplying_in
+from ucb import kernels
+from ucb.engine.training import Precision, multiplying_in
+from ucb.kernels.triton import fused
 
 Step = Callable[[], object]
 RunSteps = Callable[[int], None]

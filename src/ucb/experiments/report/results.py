@@ -14,9 +14,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from ucb.bayes import checks
-from ucb.old_names import under_present_names
-from ucb.storage import read_json
+from ucb import checks
+from ucb.storage import read_json, under_present_names
 
 Result = dict[str, Any]
 RESULT, CONFIG = "result.json", "config.json"

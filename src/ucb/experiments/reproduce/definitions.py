@@ -16,14 +16,12 @@ from typing import Any
 
 import torch
 
-from ucb.bayes.checks import nearest
+from ucb.checks import nearest
 from ucb.data.streams import benchmark
-from ucb.engine.job import Job, method_named
-from ucb.engine.ordering import with_recipe
-from ucb.engine.recipes import Recipe, recipe_for
+from ucb.engine.config import Job, Recipe, method_named, recipe_for, with_recipe
 from ucb.methods.bayesian import BayesianMethod
 from ucb.nets import build_net
-from ucb.old_names import under_present_names
+from ucb.storage import under_present_names
 
 ROOM = "tables"
 """Results are in results/tables, runs under way in runs/tables."""

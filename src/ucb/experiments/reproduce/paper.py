@@ -12,7 +12,7 @@ from functools import cache
 from importlib.resources import files
 from typing import Any
 
-from ucb.bayes.checks import nearest
+from ucb.checks import nearest
 
 
 @dataclass(frozen=True)

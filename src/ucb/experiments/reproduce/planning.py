@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ucb.bayes import checks
+from ucb import checks
 from ucb.engine import Job
-from ucb.engine.orders import CONFIG, RESULT, job_in
+from ucb.engine.runner import CONFIG, RESULT, job_in
 from ucb.experiments.reproduce.definitions import (
     ROOM,
     ReproducedRow,

@@ -26,11 +26,10 @@ from typing import Any
 import torch
 
 from ucb import engine
-from ucb.devices import device_named
+from ucb.checks import device_named
 from ucb.engine import InterruptedRunError, Observer, Order
-from ucb.engine.deaf import deaf_to_ctrl_c
-from ucb.engine.orders import CONFIG, RESULT
-from ucb.engine.report import device_name
+from ucb.engine.result import device_name
+from ucb.engine.runner import CONFIG, RESULT, deaf_to_ctrl_c
 from ucb.experiments.reproduce.planning import TableRun
 from ucb.storage import ceilings, read_bytes, write_atomically
 

@@ -13,10 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ucb.engine.job import method_named
-from ucb.engine.plateau import Schedule
-from ucb.engine.run import Run
-from ucb.engine.settings import kinds_of, typed
+from ucb.engine.config import kinds_of, method_named, typed
+from ucb.engine.loop import Run
+from ucb.engine.training import Schedule
 
 Point = dict[str, Any]
 """Settings to try."""

@@ -20,9 +20,7 @@ import torch
 from ucb.data.streams import Stream
 from ucb.data.streams.benchmarks import find
 from ucb.engine import DivergedError, InterruptedRunError, Job, Observer, Run
-from ucb.engine.deaf import deaf_to_ctrl_c
-from ucb.engine.orders import stopping_on_interrupt
-from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
+from ucb.engine.runner import deaf_to_ctrl_c, each_side_by_side, obstacle_beside_others, stopping_on_interrupt
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import Point, Search, Trial, choose, refuse_points, score_run, values_of
 

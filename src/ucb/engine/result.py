@@ -18,9 +18,8 @@ from torch import Tensor
 
 import ucb
 from ucb.bayes import gaussians
-from ucb.engine.noise import kernels_on
-from ucb.engine.run import Run
-from ucb.engine.sigma import sigma_movement
+from ucb.engine.loop import Run
+from ucb.engine.progress import kernels_on, sigma_movement
 from ucb.methods import Method
 from ucb.methods.bayesian import BayesianMethod
 

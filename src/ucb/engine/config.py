@@ -1,29 +1,135 @@
-"""A run as a user orders it: names and numbers."""
+"""How a run is described: settings from words, recipes, and the job that makes a run of them.
+
+``--set KEY=VALUE`` and JSON files fill typed dataclasses; a recipe holds the settings chosen for a method on a
+benchmark; a ``Job`` is everything that decides a run's result, as plain values.
+"""
 
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
 
 import torch
 
 import ucb
-from ucb.bayes import checks
+from ucb import checks
+from ucb.checks import device_named, nearest
 from ucb.data.streams import Scenario, Stream, benchmark
 from ucb.data.streams.benchmarks import find
 from ucb.data.streams.folders import folders
-from ucb.devices import device_named
 from ucb.engine.checkpoint import FolderCheckpoints
-from ucb.engine.events import Observer
-from ucb.engine.plateau import Schedule
-from ucb.engine.run import Run
-from ucb.engine.settings import kinds_of, typed, with_values
-from ucb.engine.training import Training
+from ucb.engine.loop import Run
+from ucb.engine.training import Schedule, Training
 from ucb.methods import Method, find_method
 from ucb.nets import build_net, net_options
+from ucb.observer import Observer
 from ucb.seeds import derived_seed, generator_for
+from ucb.storage import read_json, under_present_names
+
+T = TypeVar("T")
+
+
+def kinds_of(dataclass: type) -> dict[str, Any]:
+    """Return the type of each field of a dataclass."""
+    hints = get_type_hints(dataclass)
+    return {field.name: hints[field.name] for field in dataclasses.fields(dataclass)}
+
+
+def with_values(base: T, values: Mapping[str, Any]) -> T:
+    """Return a copy of the dataclass ``base`` with some fields set from words or numbers."""
+    return dataclasses.replace(base, **typed(values, kinds_of(type(base))))  # type: ignore[type-var]
+
+
+def typed(values: Mapping[str, Any], kinds: Mapping[str, Any], unknown: str = "there is no setting") -> dict[str, Any]:
+    """Return ``values`` in the types that their names have; ``unknown`` begins the sentence about a wrong name."""
+    found = {}
+    for name, value in under_present_names(dict(values)).items():
+        if name not in kinds:
+            raise ValueError(f"{unknown} {name!r}: {nearest(name, kinds)}")
+        found[name] = parse(name, value, kinds[name])
+    return found
+
+
+def parse(name: str, value: Any, kind: Any) -> Any:
+    """Return ``value`` as the type a setting has."""
+    if get_origin(kind) is Literal:
+        allowed = get_args(kind)
+        if value not in allowed:
+            raise ValueError(f"{name} must be one of {', '.join(allowed)}, not {value!r}")
+        return value
+    if kind is bool:
+        words = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+        if str(value).lower() not in words:
+            raise ValueError(f"{name} must be true or false, not {value!r}")
+        return words[str(value).lower()]
+    if kind == Sequence[int]:
+        if isinstance(value, str) or not isinstance(value, Sequence):
+            raise ValueError(f"{name} must be a list of whole numbers, not {value!r}")
+        return [parse(name, each, int) for each in value]
+    return _number(name, value, kind)
+
+
+def _number(name: str, value: Any, kind: Any) -> Any:
+    """Return ``value`` as a whole number or a float, if nothing is lost by that."""
+    try:
+        number = kind(value)
+    except (TypeError, ValueError, OverflowError):
+        number = None
+    rounded = isinstance(value, float) and number != value and value == value
+    if number is None or isinstance(value, bool) or rounded:
+        what = {int: "a whole number", float: "a number"}.get(kind, str(kind))
+        raise ValueError(f"{name} must be {what}, not {value!r}")
+    return number
+
+
+OWN = Path("recipes")
+"""The user's own, in the current folder."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Chosen settings, and a sentence that says how they were found."""
+
+    training: dict[str, Any] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    found: str = "defaults"
+    grid: dict[str, list[Any]] = field(default_factory=dict)
+    """What was tried of each setting."""
+    tried: int | None = None
+    """How many points were tried in all, before the last search too; early recipes do not say."""
+
+
+class OwnRecipe(NamedTuple):
+    """A recipe of the user's own, and its file."""
+
+    path: Path
+    recipe: Recipe
+
+
+def recipe_for(benchmark: str, method: str) -> Recipe:
+    """Return the package's recipe of a method on a benchmark, or an empty one."""
+    path = files("ucb") / "recipes" / benchmark / f"{method}.json"
+    return Recipe(**under_present_names(json.loads(path.read_text()))) if path.is_file() else Recipe()
+
+
+def own_recipe(benchmark: str, method: str, folder: Path = OWN) -> OwnRecipe | None:
+    """Return the user's own recipe of a method on a benchmark, if there is one."""
+    path = folder / benchmark / f"{method}.json"
+    if not path.is_file():
+        return None
+    try:
+        recipe = Recipe(**under_present_names(read_json(path)))
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{path} is no recipe: {error}; mend or remove it") from None
+    if not (isinstance(recipe.training, dict) and isinstance(recipe.settings, dict)):
+        raise ValueError(f"{path} is no recipe: training and settings must be JSON objects; mend or remove it")
+    return OwnRecipe(path, recipe)
+
 
 FOLDERS = "folders"
 LATER = ("apart", "task_told")
@@ -145,3 +251,34 @@ def _training(values: dict[str, Any]) -> Training:
 def method_named(name: str) -> type[Method]:
     """Return the method of that name; for a wrong one the nearest right ones are offered."""
     return find_method(name)
+
+
+def known_settings(order: Job) -> dict[str, Any]:
+    """Return every setting of the order's training, net and method, and its type."""
+    return TRAINING_KINDS | net_options(order.net_name) | kinds_of(method_named(order.method).settings_type)
+
+
+def kind_of(order: Job) -> str:
+    """Return the name that recipes of such an order are kept under."""
+    return order.benchmark if order.blur is None else f"{order.benchmark}-blurred"
+
+
+def with_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = None) -> Job:
+    """Return the job: what ``order`` says to learn, with the recipe's settings and over them ``values``.
+
+    Without a ``recipe`` it is the one of the method on the benchmark.
+    """
+    values = typed(values, known_settings(order), f"{order.method} has no setting")
+    if order.blur is not None and values.get("epochs", 1) != 1:
+        raise ValueError("tasks that fade into each other pass by once: leave out --epochs")
+    if recipe is None:
+        recipe = recipe_for(kind_of(order), order.method)
+    for_net = net_options(order.net_name)
+    parts: dict[str, dict[str, Any]] = {"training": {}, "net_options": {}, "settings": {}}
+    for name, value in values.items():
+        part = "training" if name in TRAINING_KINDS else "net_options" if name in for_net else "settings"
+        parts[part][name] = value
+    training, settings = recipe.training | parts["training"], recipe.settings | parts["settings"]
+    if order.blur is not None:
+        training |= {"epochs": 1}
+    return replace(order, net_options=parts["net_options"], training=training, settings=settings)

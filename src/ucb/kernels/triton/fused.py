@@ -13,8 +13,8 @@ import torch
 from torch import Tensor
 from torch.autograd.graph import increment_version
 
-from ucb.bayes.kernels.launch import available, blocks, launch, mask_of, serves, size_of, status
-from ucb.bayes.kernels.noise import LocalNoise, check_noise, local_noise, new_seed, sample
+from ucb.kernels.noise import LocalNoise, check_noise, local_noise, new_seed, sample
+from ucb.kernels.triton.launch import available, blocks, launch, mask_of, serves, size_of, status
 
 __all__ = [
     "Later",

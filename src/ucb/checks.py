@@ -1,5 +1,7 @@
 """Sentences for bad input, raised where the input arrives."""
 
+from __future__ import annotations
+
 import difflib
 import math
 import operator
@@ -96,3 +98,25 @@ def nearest(word: str, known: Iterable[str]) -> str:
     known = list(known)
     close = difflib.get_close_matches(word.lower(), known, n=3, cutoff=0.5)
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
+
+
+def device_called(name: str) -> torch.device:
+    """Return the device of that name, whether this machine has it or not."""
+    try:
+        device = torch.device(name)
+    except (RuntimeError, TypeError):
+        device = None
+    if device is None or device.type not in ("cpu", "cuda"):
+        raise ValueError(f"device must be cpu, cuda or cuda:N, not {name!r}")
+    return device
+
+
+def device_named(name: str) -> torch.device:
+    """Return the device of that name, if this machine has it."""
+    device = device_called(name)
+    count = torch.cuda.device_count() if device.type == "cuda" else 1
+    if count == 0:
+        raise ValueError(f"device {name} is not here: PyTorch finds no CUDA GPU on this machine; use cpu")
+    if device.type == "cuda" and (device.index or 0) >= count:
+        raise ValueError(f"device {name} is not here: the GPUs of this machine are cuda:0 to cuda:{count - 1}")
+    return device

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import MOST, available, module_of, start
+from ucb.kernels.triton.launch import MOST, available, module_of, start
 
 TILE = 8192
 """Most elements that a program holds at a time. A group that fits is read once."""

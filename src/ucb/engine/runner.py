@@ -1,4 +1,7 @@
-"""Carrying out jobs, each in a folder of its own: config, log, checkpoint and result. What was cut goes on there."""
+"""Jobs carried out, each in a folder of its own: config, log, checkpoint and result; what was cut goes on there.
+
+On a GPU several runs learn side by side: each has a thread and a stream of its own, and they share the chip.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +11,59 @@ import signal
 import threading
 import traceback
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from torch import nn
+
 import ucb
-from ucb.engine.errors import InterruptedRunError
-from ucb.engine.events import Observer
-from ucb.engine.job import Job
-from ucb.engine.report import company_of, result_of
-from ucb.engine.run import Run
-from ucb.engine.settings import kinds_of
-from ucb.engine.side_by_side import each_side_by_side, obstacle_beside_others
-from ucb.old_names import under_present_names
-from ucb.storage import HeldError, held, read_object, write_atomically
+from ucb.engine.config import Job, kinds_of
+from ucb.engine.loop import InterruptedRunError, Run
+from ucb.engine.result import company_of, result_of
+from ucb.engine.training import multiplying_in
+from ucb.observer import Observer
+from ucb.storage import HeldError, held, read_object, under_present_names, write_atomically
+
+
+@contextmanager
+def deaf_to_ctrl_c() -> Iterator[None]:
+    """Start processes that never hear Ctrl-C; this one hears it when they are started, and ends or stops them."""
+    # A helper of Python's own is started with the first process, and older versions unblock the signal after that.
+    resource_tracker.ensure_running()
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+Result = TypeVar("Result")
+
+
+def obstacle_beside_others(run: Run, others: Sequence[Run] = ()) -> str | None:
+    """Say why a run cannot learn beside others, and beside these, with the same result, or None."""
+    if run.device.type != "cuda":
+        return "a CPU's cores are busy with one"
+    if any(isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0 for module in run.method.net.modules()):
+        return "dropout draws from PyTorch's one generator"
+    if others and run.training.precision != others[0].training.precision:
+        return f"how PyTorch multiplies is one setting, and others beside it have {others[0].training.precision}"
+    return None
+
+
+def each_side_by_side(runs: Sequence[Run], work: Callable[[Run], Result]) -> list[Result]:
+    """Do ``work`` for every run, all at once. A run that fails does not stop the others; its error is raised last."""
+    # How PyTorch multiplies is one setting for the whole process: it must last until all are done.
+    with (
+        multiplying_in(runs[0].training.precision, runs[0].device),
+        ThreadPoolExecutor(len(runs), thread_name_prefix="ucb-run") as pool,
+    ):
+        waiting = [pool.submit(work, run) for run in runs]
+    return [done.result() for done in waiting]
+
 
 CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 

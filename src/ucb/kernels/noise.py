@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import MOST, launch, mask_of, size_of
+from ucb.kernels.triton.launch import MOST, launch, mask_of, size_of
 
 
 def new_seed(device: torch.device, generator: torch.Generator | None = None) -> Tensor:

@@ -9,7 +9,7 @@ matrix product of the hardware takes. What stands in the filled places is finite
 import triton
 import triton.language as tl
 
-from ucb.bayes.kernels.triton_source import four_normals, soft
+from ucb.kernels.triton.fused_source import four_normals, soft
 
 
 @triton.jit

@@ -1,9 +1,4 @@
-"""The one training loop, for every method, Bayesian or not.
-
-A run's position is task, epoch and batch. Data orders follow from the seed and the position; noise, schedule, weights
-and figures are in the checkpoint: so a run that was killed at any moment goes on to the same result, to the last bit.
-Only where other kernels draw the noise than before, it says so, and its result names both.
-"""
+"""Why a run may end before its time."""
 
 from __future__ import annotations
 
@@ -16,27 +11,32 @@ from typing import Any
 
 import torch
 
-from ucb.bayes.kl import learning
+from ucb.bayes.priors import learning
 from ucb.data.streams.tasks import Stream, Task
-from ucb.engine.access import TaskBatches, refuse_scenario
 from ucb.engine.checkpoint import Checkpoints, refuse_other
-from ucb.engine.errors import DivergedError, InterruptedRunError
-from ucb.engine.evaluate import Judgement, judge
-from ucb.engine.events import Epoch, Observer
-from ucb.engine.graph_memory import GraphMemory
-from ucb.engine.graphs import steps_for
-from ucb.engine.noise import keep_kernels
-from ucb.engine.plateau import Plateau
-from ucb.engine.precision import multiplying_in
-from ucb.engine.progress import Progress
-from ucb.engine.sigma import sigma_movement
-from ucb.engine.steps import Steps
-from ucb.engine.training import Training
+from ucb.engine.evaluate import Judgement, TaskBatches, judge, refuse_scenario
+from ucb.engine.progress import Progress, keep_kernels, sigma_movement
+from ucb.engine.steps import GraphMemory, Steps, steps_for
+from ucb.engine.training import Plateau, Training, multiplying_in
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix, pack_right_answers
+from ucb.observer import Epoch, Observer
 from ucb.seeds import generator_for
 from ucb.storage import Copy, brought_to
+
+
+class InterruptedRunError(RuntimeError):
+    """The run was asked to stop; its state is saved."""
+
+
+class DivergedError(RuntimeError):
+    """The loss became NaN or infinite, or grew beyond all reason."""
+
+    def __init__(self, what: str, value: float, where: str, lr: float) -> None:
+        advice = f"try a smaller rate (lr is {lr:g}) or clip the gradient (clip=10)"
+        super().__init__(f"the {what} became {value:g} in {where}: {advice}")
+
 
 LEAST_SECONDS = 20.0
 """Between two checkpoints inside a task on a GPU."""

@@ -1,4 +1,7 @@
-"""Compile ``kernels.c`` once with the machine's own C compiler, and load it. Without one, PyTorch does the work."""
+"""The C loops of a CPU: compiled once with the machine's own compiler, kept, and loaded whole or not at all.
+
+Without a compiler PyTorch does the work. A library is loaded only from the user's own file in the user's own folder.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +10,95 @@ import functools
 import hashlib
 import os
 import platform
+import secrets
 import shlex
 import shutil
+import stat
 import subprocess
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
-from ucb.bayes.kernels.kept import keep, load, own_folder
+DESCRIPTORS = Path("/proc/self/fd")
+WRITABLE_BY_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+
+
+class Folder(NamedTuple):
+    """An open folder."""
+
+    path: Path
+    descriptor: int
+
+
+@contextmanager
+def own_folder() -> Iterator[Folder]:
+    """Open the folder of kept libraries; an OSError says why there is none to be trusted."""
+    cache = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG rules say that a path which is not absolute is to be ignored.
+    path = (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "ucb" / "kernels"
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    try:
+        if not _is_own(os.fstat(descriptor)):
+            raise PermissionError(f"{path} is another user's, or others can write to it")
+        yield Folder(path, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def load(folder: Folder, key: str) -> ctypes.CDLL:
+    """Load the library that is kept under ``key``; what is no whole one is removed."""
+    for name in os.listdir(folder.descriptor):
+        if not name.startswith(f"{key}-"):
+            continue
+        file = _opened(folder, name)
+        if file is not None:
+            # The very file that was looked at. It stays open, since the loader knows a library again by its path.
+            return ctypes.CDLL(str(DESCRIPTORS / str(file) if DESCRIPTORS.is_dir() else folder.path / name))
+        os.unlink(name, dir_fd=folder.descriptor)
+    raise FileNotFoundError(f"{folder.path} has no library {key}")
+
+
+def keep(folder: Folder, key: str, library: bytes) -> None:
+    """Write a library under ``key``, whole or not at all: another process may do the same at this moment."""
+    inside = folder.descriptor
+    scratch = f"{secrets.token_hex(8)}.part"
+    file = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600, dir_fd=inside)
+    try:
+        with open(file, "wb") as written:
+            written.write(library)
+            written.flush()
+            os.fsync(file)
+        os.rename(scratch, f"{key}-{_hash(library)}.so", src_dir_fd=inside, dst_dir_fd=inside)
+    except BaseException:
+        os.unlink(scratch, dir_fd=inside)
+        raise
+
+
+def _opened(folder: Folder, name: str) -> int | None:
+    """Open a file that is the user's own and what its name says; None stands for any other."""
+    try:
+        file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder.descriptor)
+    except OSError:  # such as a link
+        return None
+    status = os.fstat(file)
+    if stat.S_ISREG(status.st_mode) and _is_own(status):
+        with open(file, "rb", closefd=False) as content:
+            if name.endswith(f"-{_hash(content.read())}.so"):
+                return file
+    os.close(file)
+    return None
+
+
+def _is_own(status: os.stat_result) -> bool:
+    return status.st_uid == os.geteuid() and not status.st_mode & WRITABLE_BY_OTHERS
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
 
 SOURCE = Path(__file__).with_name("kernels.c")
 # Sums may be reordered, so that they too run in vector registers. NaN and infinity keep their meaning.

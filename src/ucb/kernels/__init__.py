@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.bayes.kernels.compiled import loaded, status
+from ucb.kernels.cpu import loaded, status
 
 __all__ = ["accumulate", "add_mixture_score", "draw", "status", "sum_log", "sum_squares"]
 

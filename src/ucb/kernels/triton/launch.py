@@ -59,11 +59,11 @@ def _missing() -> str | None:
 @functools.cache
 def module_of(name: str) -> Any:
     """Return a module of Triton code, imported when it is first needed: Triton takes its time."""
-    return importlib.import_module(f"ucb.bayes.kernels.{name}")
+    return importlib.import_module(f"ucb.kernels.triton.{name}")
 
 
 def _source() -> Any:
-    return module_of("triton_source")
+    return module_of("fused_source")
 
 
 def launch(kernel: str, n: int, *args: Tensor | float | None, **constants: int | bool) -> None:

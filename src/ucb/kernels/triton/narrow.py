@@ -12,9 +12,9 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from ucb.bayes.kernels.launch import BLOCK, WARPS, blocks, mask_of, module_of, serves, size_of, start
-from ucb.bayes.kernels.noise import check_noise
 from ucb.bayes.posterior import Gaussian
+from ucb.kernels.noise import check_noise
+from ucb.kernels.triton.launch import BLOCK, WARPS, blocks, mask_of, module_of, serves, size_of, start
 
 MOST_OUTPUTS = 64
 """They must fit into one tile."""
