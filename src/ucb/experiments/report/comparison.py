@@ -142,7 +142,8 @@ def compare(
     if any(spread is not None for spread in spreads):
         trace["error_x"] = {"type": "data", "array": spreads, "color": "@text"}
     full = [group.full for group, _ in rows]
-    words = [_figure(middle, spread, digits) for middle, spread in zip(means, spreads, strict=True)]
+    whiskers = ["" if spread is None else f" ± {spread:.{digits}f}" for spread in spreads]
+    words = [f"{middle:.{digits}f}{whisker}" for middle, whisker in zip(means, whiskers, strict=True)]
     trace["customdata"] = [[_lines(label), word] for label, word in zip(full, words, strict=True)]
     trace["hovertemplate"] = "%{customdata[0]}: %{customdata[1]}<extra></extra>"
     single = [(value, place) for place, (_, values) in enumerate(rows, 1) if len(values) > 1 for value in values]
@@ -168,11 +169,6 @@ def compare(
         note += f" Whiskers are one standard deviation over seeds{'' if bars else ', circles single seeds'}."
     note += more
     return Chart(title, note, [trace, each] if single and not bars else [trace], layout, table, 80 + 24 * len(labels))
-
-
-def _figure(middle: float, spread: float | None, digits: int) -> str:
-    """Return a mean and its spread in words."""
-    return f"{middle:.{digits}f}" if spread is None else f"{middle:.{digits}f} ± {spread:.{digits}f}"
 
 
 def _lines(label: str) -> str:

@@ -76,11 +76,9 @@ def _views(found: Sequence[FoundResult], drawn: list[dict[str, Any]]) -> list[tu
     """Return id, name and HTML of all that the menu offers; each chart goes to ``drawn`` and is named by its place."""
     views = []
     results = leave_out_shared_memory([each.result for each in found])
-    sections = sections_of(results)
-    if sections:
-        body = "".join(
-            f'<h2>{escape(name)}</h2><div class="grid">{_cards(all_, drawn)}</div>' for name, all_ in sections
-        )
+    if sections := sections_of(results):
+        grids = ((escape(name), _cards(charts, drawn)) for name, charts in sections)
+        body = "".join(f'<h2>{name}</h2><div class="grid">{cards}</div>' for name, cards in grids)
         views.append(("comparison", "Comparison of all runs", body))
     names = [_name(result) for result in results]
     for number, (each, result, name) in enumerate(zip(found, results, names, strict=True)):
@@ -96,14 +94,14 @@ def _run(result: dict[str, Any], name: str, drawn: list[dict[str, Any]]) -> str:
         for key, label in FIGURES.items()
         if result.get(key) is not None
     )
+    cards = _cards(charts_of(result), drawn)
     tasks = "".join(f"<li>{escape(task)}</li>" for task in result["tasks"])
     cost = [[label, f"{result[key]:,}"] for key, label in COSTS.items() if result.get(key) is not None]
     cost += cost_rows(result)
     return (
         f'<h2>{escape(name)}</h2><dl class="tiles">{tiles}</dl>'
         f"<details><summary>{len(result['tasks'])} tasks</summary><ol>{tasks}</ol></details>"
-        f'<div class="grid">{_cards(charts_of(result), drawn)}'
-        f'<section class="card"><h3>Cost</h3>{_table(ChartTable([], cost))}</section>'
+        f'<div class="grid">{cards}<section class="card"><h3>Cost</h3>{_table(ChartTable([], cost))}</section>'
         f'<section class="card"><h3>Configuration</h3>{_table(ChartTable([], _configuration(result)))}</section>'
         f'<section class="card"><h3>The command that repeats it</h3>'
         f"<pre><code>{escape(command_of(result['config'], NEXT_LINE))}</code></pre></section></div>"

@@ -176,10 +176,7 @@ FIELDS: dict[str, FieldRule] = {
         lambda value, tasks: _is_list(value, _is_curve, tasks),
     ),
     "sigma": ("an object with positive percentiles for each layer", lambda value, _: _is_movement(value)),
-    "sigma_by_task": (
-        "a list of objects with positive percentiles for layers that the first one has",
-        _are_movements,
-    ),
+    "sigma_by_task": ("a list of objects with positive percentiles for layers that the first one has", _are_movements),
     "device": WORD,
     "versions": OBJECT,
 }

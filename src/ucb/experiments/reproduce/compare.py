@@ -181,9 +181,7 @@ def describe_settings(row: ReproducedRow, groups: dict[tuple[str, ...], list[int
 def measure_over_seeds(results: Sequence[dict[str, Any]], name: str) -> Measure | None:
     """Return mean and standard deviation of a figure; one seed has no spread."""
     values = [result[name] for result in results if result[name] is not None]
-    if not values:
-        return None
-    return Measure(mean(values), stdev(values) if len(values) > 1 else None)
+    return Measure(mean(values), stdev(values) if len(values) > 1 else None) if values else None
 
 
 def paper_measure(table: ReproducedTable, row: ReproducedRow, column: str) -> tuple[Measure | None, list[str]]:

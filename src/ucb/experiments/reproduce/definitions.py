@@ -200,5 +200,4 @@ def count_weights(units: int, heads: Sequence[int]) -> int:
 @cache
 def head_sizes(name: str, tasks: int | None, single_head: bool, apart: bool) -> tuple[int, ...]:
     """Return the outputs of every head of a benchmark's net."""
-    shared = False if apart else None
-    return benchmark(name, tasks=tasks, single_head=single_head, shared_outputs=shared).head_sizes
+    return benchmark(name, tasks=tasks, single_head=single_head, shared_outputs=False if apart else None).head_sizes

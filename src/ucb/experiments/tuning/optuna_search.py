@@ -40,11 +40,9 @@ def by_optuna(record: TrialRecord, grid: Grid, trials: int, on_trial: OnTrial, j
         asked = [study.ask(kinds) for _ in range(min(jobs, left))]
         picked = [{name: trial.params[name] for name in grid} for trial in asked]
         fresh = [point for point in new if point in picked]
-        found: Iterable[Trial]
+        found: Iterable[Trial] = (_try_with_pruning(optuna, asked[0], record.search, point) for point in fresh)
         if jobs > 1 and fresh:
             found = try_together(record.search, fresh)
-        else:
-            found = [_try_with_pruning(optuna, asked[0], record.search, point) for point in fresh]
         for each in found:
             record.add(each)
             on_trial(each)
