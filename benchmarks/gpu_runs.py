@@ -23,9 +23,9 @@ import torch
 from ucb.data.streams import TensorExamples, benchmark
 from ucb.engine import Epoch, Job, Observer, Run, Schedule, Training
 from ucb.engine.config import recipe_for
-from ucb.engine.evaluate import Judgement
+from ucb.engine.evaluate import TaskMetrics
 from ucb.engine.result import device_name, versions
-from ucb.engine.runner import each_side_by_side
+from ucb.engine.runner import run_side_by_side
 from ucb.engine.training import Precision
 from ucb.methods import known_methods
 from ucb.nets import mlp
@@ -61,12 +61,12 @@ def seeds(kind: str, device: str, epochs: int, repeats: int, tasks: int | None) 
     """Time three seeds in a row and side by side, taking turns."""
     in_a_row, together, alone, apart = [], [], [], 0.0
     run_of(kind, 0, device, 1, 2).learn()
-    each_side_by_side([run_of(kind, seed, device, 1, 2) for seed in range(3)], Run.learn)
+    run_side_by_side([run_of(kind, seed, device, 1, 2) for seed in range(3)], Run.learn)
     for _ in range(repeats):
         first = [run_of(kind, seed, device, epochs, tasks) for seed in range(3)]
         took = [timed(run.learn) for run in first]
         second = [run_of(kind, seed, device, epochs, tasks) for seed in range(3)]
-        at_once = timed(lambda runs=second: each_side_by_side(runs, Run.learn))  # type: ignore[misc]
+        at_once = timed(lambda runs=second: run_side_by_side(runs, Run.learn))  # type: ignore[misc]
         for one, other in zip(first, second, strict=True):
             apart = max(apart, abs(one.matrix.acc - other.matrix.acc))
         alone += took
@@ -83,7 +83,7 @@ def precisions(device: str, epochs: int, tasks: int | None) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for precision in get_args(Precision):
         runs = [run_of("weights", seed, device, epochs, tasks, precision) for seed in range(3)]
-        seconds = timed(lambda runs=runs: each_side_by_side(runs, Run.learn))  # type: ignore[misc]
+        seconds = timed(lambda runs=runs: run_side_by_side(runs, Run.learn))  # type: ignore[misc]
         accs, bwts = [run.matrix.acc for run in runs], [run.matrix.bwt for run in runs]
         found[precision] = {"acc": accs, "bwt": bwts, "seconds side by side": seconds}
         print(f"{precision:8} ACC {statistics.mean(accs):.3f}, BWT {statistics.mean(bwts):.3f}, {seconds:.1f} s")
@@ -120,16 +120,16 @@ class LongRun(Run):
         self.memory, self.judging = Memory(), Counter[int]()
         super().__init__(stream, method, training, seed=0, device=device, observer=self.memory)
 
-    def _judge(self, index: int, after: int | None = None) -> Judgement:
+    def _evaluate(self, index: int, after: int | None = None) -> TaskMetrics:
         start = time.perf_counter()
-        judgement = super()._judge(index, after)
-        self.judging[self.at.task if after is None else after] += time.perf_counter() - start
+        judgement = super()._evaluate(index, after)
+        self.judging[self.progress.task if after is None else after] += time.perf_counter() - start
         return judgement
 
     @property
     def seconds(self) -> list[float]:
         """What each task has taken."""
-        return [took - self.judging[task] for task, took in enumerate(self.at.task_seconds)]
+        return [took - self.judging[task] for task, took in enumerate(self.progress.task_seconds)]
 
 
 def many_tasks(tasks: int, device: torch.device, epochs: int, turns: int, repeats: int) -> dict[str, Any]:
@@ -147,7 +147,7 @@ def many_tasks(tasks: int, device: torch.device, epochs: int, turns: int, repeat
     for _ in range(repeats):
         young, old = LongRun(tasks, device, epochs), LongRun(tasks, device, epochs)
         young.learn_task()
-        while old.at.task < tasks - turns:
+        while old.progress.task < tasks - turns:
             old.learn_task()
         for _ in range(turns):
             young.learn_task()

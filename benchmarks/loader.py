@@ -25,7 +25,7 @@ from ucb.data.streams.examples import TensorExamples
 from ucb.data.streams.sources import CIFAR, Source, image_source
 from ucb.engine import Learner, Run, Training
 from ucb.engine.result import device_name, versions
-from ucb.engine.training import multiplying_in
+from ucb.engine.training import set_precision
 from ucb.experiments.bench.timing import describe_machine
 from ucb.nets import alexnet
 from ucb.seeds import derived_seed, generator_for
@@ -70,9 +70,9 @@ def through_the_engine(run: Run) -> Callable[[], None]:
     steps = run._steps(task)
 
     def epoch() -> None:
-        run.at.batch, run.at.losses = 0, []
+        run.progress.batch, run.progress.losses = 0, []
         run._learn_epoch(task, steps)
-        run.at.epoch += 1
+        run.progress.epoch += 1
 
     return epoch
 
@@ -98,7 +98,7 @@ def ready(run: Run) -> list[tuple[Tensor, Tensor]]:
 def timed(run: Run, epoch: Callable[[], None]) -> float:
     """Return the seconds of an epoch, on the stream and in the precision of the run."""
     clock = time.perf_counter if run.device.type == "cuda" else time.process_time
-    with run._on_stream(), multiplying_in(run.training.precision, run.device):
+    with run._on_stream(), set_precision(run.training.precision, run.device):
         _wait_for(run.device)
         start = clock()
         epoch()

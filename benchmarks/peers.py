@@ -22,7 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.checks import device_named
+from ucb.checks import find_device
 from ucb.cli.bench import NETS, REPEATS, show
 from ucb.experiments.bench.results import Timing, cpu_result, gpu_result
 from ucb.experiments.bench.steps import PI, PRIOR_SIGMA, RATE, SIGMA_1, SIGMA_2, MLPSizes
@@ -135,7 +135,7 @@ def peer_steps(sizes: MLPSizes, x: Tensor, y: Tensor) -> dict[str, Callable[[], 
 
 def measure(device: str, names: Sequence[str], repeats: int) -> dict[str, Any]:
     """Measure ours, the floors and the other libraries, and return everything."""
-    where = device_named(device)
+    where = find_device(device)
     if where.type == "cuda":
         return gpu_result({name: NETS[name] for name in names}, Timing(repeats, where), peer_steps)
     return cpu_result(repeats, NETS["mlp"], peer_steps)

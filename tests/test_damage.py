@@ -24,7 +24,7 @@ from ucb import engine
 from ucb.data.cache import RecordedHashes
 from ucb.data.catalogue import find
 from ucb.data.parsers import parse
-from ucb.data.readers import labelled, unlabelled
+from ucb.data.readers import open_labelled, open_unlabelled
 from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
 from ucb.engine.config import own_recipe
@@ -258,17 +258,17 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
     yield "recorded hashes", all_of(record.path, record.path.read_bytes(), lambda: record.get("a"))
 
     for path, content in waves(tmp_path, numbers):
-        yield path.name, all_of(path, content, lambda path=path: taken(labelled(path)))
+        yield path.name, all_of(path, content, lambda path=path: taken(open_labelled(path)))
     for kind, mode in ("png", "RGBA"), ("jpg", "RGB"), ("gif", "P"), ("tiff", "F"):
         folder = tmp_path / kind
         (folder / "a").mkdir(parents=True)
         image = Image.fromarray(archives.pixels(12, 12, 3)).convert("L" if mode == "F" else mode).convert(mode)
         image.save(folder / "a" / f"1.{kind}")
         path = folder / "a" / f"1.{kind}"
-        yield kind, all_of(path, path.read_bytes(), lambda folder=folder: taken(labelled(folder)))
+        yield kind, all_of(path, path.read_bytes(), lambda folder=folder: taken(open_labelled(folder)))
         yield (
             f"{kind} to predict",
-            all_of(path, path.read_bytes(), lambda path=path: taken(unlabelled([path], (1, 8, 8)))),
+            all_of(path, path.read_bytes(), lambda path=path: taken(open_unlabelled([path], (1, 8, 8)))),
         )
     x, y = archives.pixels(3, 8, 8), np.arange(3)
     arrays = stored(None, x_train=x, y_train=y, x_test=x, y_test=y, class_names=np.array(["a", "b", "c"]))

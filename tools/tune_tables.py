@@ -23,7 +23,7 @@ from ucb.engine import Job
 from ucb.experiments.reproduce.definitions import ReproducedRow, table_named, units_for
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import Point, Search, grid_of, points_of, values_of
-from ucb.experiments.tuning.trials import by_grid, widen_search
+from ucb.experiments.tuning.trials import search_grid, widen_search
 from ucb.methods import known_methods
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -68,8 +68,8 @@ SMALL: dict[str, Values] = {
     "si": {"lr": (0.01, 0.03), "strength": (0.1, 0.3, 1.0, 3.0)},
     "ewc": {"lr": (0.01, 0.03), "strength": (500.0, 5000.0, 50000.0)},
     "mas": {"lr": (0.01, 0.03), "strength": (0.1, 1.0, 10.0)},
-    "vcl": {"lr": (0.001, 0.003), "spread": (0.05, 1.0)},
-    "vcl-gng": {"lr": (0.001, 0.003), "spread": (0.05, 1.0)},
+    "vcl": {"lr": (0.001, 0.003), "init_std_ratio": (0.05, 1.0)},
+    "vcl-gng": {"lr": (0.001, 0.003), "init_std_ratio": (0.05, 1.0)},
 }
 """With 56 units, where every trial learns all ten tasks."""
 
@@ -124,28 +124,28 @@ CIFAR: dict[str, list[Point]] = {
         {"lr": 0.02},
     ),
     "bbb-ft": around(
-        {"lr": 0.05, "temperature": 0.001, "spread": 0.1, **SAMPLED},
+        {"lr": 0.05, "temperature": 0.001, "init_std_ratio": 0.1, **SAMPLED},
         {"lr": 0.15},
         {"lr": 0.015},
-        {"spread": 0.5},
-        {"spread": 0.02},
+        {"init_std_ratio": 0.5},
+        {"init_std_ratio": 0.02},
         {"temperature": 1e-5},
     ),
     "ucb-p": around(
-        {"lr": 0.05, "temperature": 0.001, "spread": 0.1, "tolerance": 2.0, **SAMPLED},
+        {"lr": 0.05, "temperature": 0.001, "init_std_ratio": 0.1, "tolerance": 2.0, **SAMPLED},
         {"lr": 0.15},
         {"lr": 0.015},
-        {"spread": 0.5},
+        {"init_std_ratio": 0.5},
         {"temperature": 1e-5},
-        {"lr": 0.15, "spread": 0.5},
+        {"lr": 0.15, "init_std_ratio": 0.5},
     ),
     "ucb": around(
-        {"lr": 0.05, "temperature": 0.001, "spread": 0.5, "gain": 5.0, **SAMPLED},
+        {"lr": 0.05, "temperature": 0.001, "init_std_ratio": 0.5, "gain": 5.0, **SAMPLED},
         {"gain": 20.0},
         {"lr": 0.15},
         {"lr": 0.15, "gain": 1.0},
-        {"lr": 0.15, "spread": 0.1, "gain": 20.0},
-        {"spread": 0.1, "gain": 100.0},
+        {"lr": 0.15, "init_std_ratio": 0.1, "gain": 20.0},
+        {"init_std_ratio": 0.1, "gain": 100.0},
     ),
 }
 """Six points for each method on alternating CIFAR: what its authors use or a first look found, and steps from it."""
@@ -232,7 +232,7 @@ def tune(search: Search, kind: Kind, jobs: int) -> None:
         grid = grid_of(search.method, instead=kind.instead.get(search.method, {}))
         points = points_of(grid)
     begun = time.monotonic()
-    by_grid(record, points, jobs, lambda found: None)
+    search_grid(record, points, jobs, lambda found: None)
     if kind.widen:
         earlier = [trial["settings"] for trial in record.trials if trial["settings"].keys() == grid.keys()]
         points += [point for point in earlier if point not in points]
@@ -243,7 +243,7 @@ def tune(search: Search, kind: Kind, jobs: int) -> None:
         chosen = {name: (value,) for name, value in recipe["settings"].items()}
         grid = grid_of(search.method, prior=True, instead=chosen)
         points = points_of(grid)
-        by_grid(record, points, jobs, lambda found: None)
+        search_grid(record, points, jobs, lambda found: None)
         recipe = record.recipe(grid, points, kind.recipe_epochs)
     record.write_recipes(recipe, recipes)
     seconds = time.monotonic() - begun

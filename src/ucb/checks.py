@@ -77,7 +77,7 @@ def labels(least: float, most: float, classes: int) -> None:
         raise ValueError(f"labels must be between 0 and {classes - 1}, one for each class, not {outside:g}")
 
 
-def fitting_mask(mask: Tensor, weight: Tensor) -> Tensor:
+def check_mask(mask: Tensor, weight: Tensor) -> Tensor:
     """Return ``mask`` on the weight's device, if it is a boolean mask of the weight's shape."""
     if not isinstance(mask, Tensor) or mask.dtype != torch.bool:
         raise TypeError(f"a mask must be a boolean tensor, not {getattr(mask, 'dtype', type(mask).__name__)}")
@@ -100,7 +100,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     return f"did you mean {' or '.join(close)}?" if close else f"there are {', '.join(known)}"
 
 
-def device_called(name: str) -> torch.device:
+def parse_device(name: str) -> torch.device:
     """Return the device of that name, whether this machine has it or not."""
     try:
         device = torch.device(name)
@@ -111,9 +111,9 @@ def device_called(name: str) -> torch.device:
     return device
 
 
-def device_named(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     """Return the device of that name, if this machine has it."""
-    device = device_called(name)
+    device = parse_device(name)
     count = torch.cuda.device_count() if device.type == "cuda" else 1
     if count == 0:
         raise ValueError(f"device {name} is not here: PyTorch finds no CUDA GPU on this machine; use cpu")

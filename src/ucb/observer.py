@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ucb.engine.evaluate import Judgement
+    from ucb.engine.evaluate import TaskMetrics
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Observer:
     def epoch_ended(self, epoch: Epoch) -> None:
         """Hear that an epoch is over."""
 
-    def task_ended(self, task: int, row: list[Judgement]) -> None:
+    def task_ended(self, task: int, row: list[TaskMetrics]) -> None:
         """Hear that a task is over, and how well all tasks so far are known; the next may have begun by then."""
 
     def moved(self, done: int, total: int) -> None:

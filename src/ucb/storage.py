@@ -99,7 +99,7 @@ class HeldError(BlockingIOError):
     """Another process holds the lock."""
 
 
-def opened(path: str | Path, most: int) -> BufferedReader:
+def open_checked(path: str | Path, most: int) -> BufferedReader:
     """Open a plain file of at most ``most`` bytes for reading."""
 
     def harmless(name: str, flags: int) -> int:  # a pipe that nobody writes to would block
@@ -108,7 +108,7 @@ def opened(path: str | Path, most: int) -> BufferedReader:
     return open(path, "rb", opener=harmless)
 
 
-def appending(path: Path) -> BinaryIO:
+def open_for_append(path: Path) -> BinaryIO:
     """Open a file of our own to write at its end; it is made if there is none, and nothing in it is lost.
 
     It is opened where it lies: no link is followed, and no pipe waited for.
@@ -147,7 +147,7 @@ def _refuse_odd(path: str | Path, number: int, most: int | None = None) -> int:
 
 def read_bytes(path: str | Path, most: int) -> bytes:
     """Return what a plain file of at most ``most`` bytes holds."""
-    with opened(path, most) as file:
+    with open_checked(path, most) as file:
         size = os.fstat(file.fileno()).st_size
         refuse_without_room(path, size)
         content = file.read(size)
@@ -198,18 +198,18 @@ def read_object(path: Path, *needed: str) -> FileObject:
 
 def write_atomically(path: Path, data: bytes, private: bool = False) -> None:
     """Put ``data`` at ``path`` whole or not at all, and let it reach the disk before anything else happens."""
-    with replacing(path, private) as file:
+    with replace_atomically(path, private) as file:
         file.write(data)
 
 
 @contextmanager
-def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
+def replace_atomically(path: Path, private: bool = False) -> Iterator[BinaryIO]:
     """Open a new file, which takes the place of ``path`` once all is written.
 
     An old file keeps its permissions, and nobody else reads the new one before; where there is no old one, the new one
     is its owner's alone if ``private``.
     """
-    scratch = scratch_of(path)
+    scratch = scratch_path(path)
     try:
         scratch.unlink(missing_ok=True)
         mode = 0o600 if private or path.exists() else 0o666
@@ -237,16 +237,16 @@ def replacing(path: Path, private: bool = False) -> Iterator[BinaryIO]:
         raise
 
 
-def scratch_of(path: Path) -> Path:
+def scratch_path(path: Path) -> Path:
     """Return where a file is written before it is renamed."""
     return path.with_name(path.name + ".part")
 
 
 @contextmanager
-def held(path: Path) -> Iterator[None]:
+def hold_lock(path: Path) -> Iterator[None]:
     """Hold the lock at ``path`` for this process alone. The file stays, unless the holder removes it."""
     while True:
-        file = appending(path)
+        file = open_for_append(path)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             # Whoever held it before may have removed it when they left: a lock without a name holds nobody back.
@@ -318,7 +318,7 @@ def decompress(compressed: Tensor, most: int) -> bytes:
     return zlib.decompressobj().decompress(compressed.numpy().tobytes(), most + 1)
 
 
-class Copy:
+class StateCopy:
     """A copy of a state. A later one of the same tensors goes into its memory, at one go."""
 
     def __init__(self, state: State) -> None:
@@ -351,22 +351,26 @@ class Copy:
         return unflatten(self.tree, self.tensors)
 
 
-def brought_to(device: torch.device, state: State) -> State:
+def move_state(device: torch.device, state: State) -> State:
     """Return a method's state with its tensors on a device, but for that of a generator, which is kept on the CPU."""
     if isinstance(state, dict):
-        return {k: v if k == "generator" else brought_to(device, v) for k, v in state.items()}
+        return {k: v if k == "generator" else move_state(device, v) for k, v in state.items()}
     if isinstance(state, list | tuple):
-        return type(state)(brought_to(device, value) for value in state)
+        return type(state)(move_state(device, value) for value in state)
     return state.to(device) if hasattr(state, "to") else state
 
 
-OLD_NAMES: dict[str, str | None] = {"together": None, "steps_together": None}
+OLD_NAMES: dict[str, str | None] = {
+    "together": None,
+    "steps_together": None,
+    "spread": "init_std_ratio",
+}
 """What each is called now; None where there is no such thing any more."""
 
 
-def under_present_names(values: Any) -> Any:
+def rename_old_keys(values: Any) -> Any:
     """Return a configuration, and those inside it, under the present names, without what is gone."""
     if not isinstance(values, dict):
         return values
     renamed = ((OLD_NAMES.get(name, name), value) for name, value in values.items())
-    return {name: under_present_names(value) for name, value in renamed if name is not None}
+    return {name: rename_old_keys(value) for name, value in renamed if name is not None}

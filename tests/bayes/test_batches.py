@@ -19,7 +19,7 @@ FORMS = {
 @pytest.mark.parametrize("is_fused", [False, True])
 @pytest.mark.parametrize("form", FORMS)
 def test_every_batch_of_an_order_is_taken_once_and_lies_in_memory_as_the_examples_do(form, is_fused, monkeypatch):
-    monkeypatch.setattr(steps, "serves", lambda *tensors: is_fused and all(t.is_contiguous() for t in tensors))
+    monkeypatch.setattr(steps, "supports", lambda *tensors: is_fused and all(t.is_contiguous() for t in tensors))
     x, y, order = FORMS[form]().to(DEVICE), torch.arange(23, device=DEVICE), torch.randperm(23).to(DEVICE)
     turn, losses = torch.zeros(1, dtype=torch.int64, device=DEVICE), torch.zeros(3, device=DEVICE)
     for number, some in enumerate(order.split(10)):

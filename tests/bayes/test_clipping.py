@@ -22,7 +22,7 @@ def with_gradients(scale):
 @pytest.mark.parametrize("is_fused", [False, True])
 @pytest.mark.parametrize("scale", [0.0, 1e-3, 1.0, 1e6])
 def test_gradients_are_shortened_as_pytorch_does_it(scale, is_fused, monkeypatch):
-    monkeypatch.setattr(steps, "serves", lambda *_: is_fused)
+    monkeypatch.setattr(steps, "supports", lambda *_: is_fused)
     ours, theirs = with_gradients(scale), with_gradients(scale)
     steps.clip_gradients(iter(ours), 0.5)
     nn.utils.clip_grad_norm_(theirs, 0.5)

@@ -11,13 +11,13 @@ from ucb.bayes import (
     ELBO,
     BayesLayer,
     BayesLinear,
-    LeftDeterministic,
+    DeterministicWarning,
     Normal,
     bayesian_form,
     convert,
+    find_deterministic,
     forward,
     gaussians,
-    left_deterministic,
     mean_forward,
     to_bayesian,
 )
@@ -53,7 +53,7 @@ NETS = [mlp, convolutional, transformer]
 
 def converted(net, **options):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftDeterministic)
+        warnings.simplefilter("ignore", DeterministicWarning)
         return to_bayesian(net, **options)
 
 
@@ -62,7 +62,7 @@ def converted(net, **options):
 @pytest.mark.parametrize("grad", [True, False])
 def test_with_sigma_going_to_0_the_twin_is_the_original(double, build, mode, grad):
     net, x = build()
-    twin = converted(net, spread=1e-9)
+    twin = converted(net, init_std_ratio=1e-9)
     getattr(net, mode)()
     getattr(twin, mode)()
     with torch.set_grad_enabled(grad):
@@ -103,7 +103,7 @@ def test_copies_pickles_and_states_are_faithful(build):
 def test_sigma_starts_relative_to_each_layers_own_weights():
     net = nn.Sequential(nn.Linear(1000, 10), nn.Linear(10, 10), nn.BatchNorm1d(10), nn.Linear(10, 4))
     nn.init.zeros_(net[3].weight)
-    twin = to_bayesian(net, spread=0.2)
+    twin = to_bayesian(net, init_std_ratio=0.2)
     for layer, plain in zip(twin, net, strict=True):
         size = plain.weight.square().mean().sqrt() if plain.weight.any() else torch.tensor(10**-0.5)
         for gaussian in layer.posterior.values():
@@ -123,15 +123,15 @@ def test_means_are_kept_or_drawn_anew():
 
 def test_what_stays_deterministic_is_named():
     net = nn.Sequential(nn.Embedding(7, 8), nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), nn.PReLU())
-    with pytest.warns(LeftDeterministic) as told:
+    with pytest.warns(DeterministicWarning) as told:
         twin = to_bayesian(net)
     message = str(told[0].message)
     assert "0 (no Bayesian form is registered for Embedding)" in message
     assert "1.self_attn (MultiheadAttention reads its weights directly)" in message
     assert "1.self_attn.out_proj" in message
     assert "2 (no Bayesian form is registered for PReLU)" in message
-    assert left_deterministic(twin) == left_deterministic(net)
-    assert {name for name, _ in left_deterministic(twin)} == {"0", "1.self_attn", "1.self_attn.out_proj", "2"}
+    assert find_deterministic(twin) == find_deterministic(net)
+    assert {name for name, _ in find_deterministic(twin)} == {"0", "1.self_attn", "1.self_attn.out_proj", "2"}
     assert {name.rpartition(".")[0] for name, _ in gaussians(twin)} == {"1.linear1", "1.linear2", "1.norm1", "1.norm2"}
 
 
@@ -158,7 +158,7 @@ def test_a_weight_tied_to_a_deterministic_module_stays_deterministic_and_tied():
         def forward(self, x):
             return self.head(self.hidden(self.embed(x)))
 
-    with pytest.warns(LeftDeterministic, match="head .shares a weight with embed"):
+    with pytest.warns(DeterministicWarning, match="head .shares a weight with embed"):
         twin = to_bayesian(Language())
     assert twin.head.weight is twin.embed.weight
     assert isinstance(twin.hidden, BayesLinear)
@@ -187,7 +187,7 @@ class Doubling(nn.Linear):
     ],
 )
 def test_layers_that_only_look_convertible_are_left_and_named(layer, reason):
-    with pytest.warns(LeftDeterministic, match=reason):
+    with pytest.warns(DeterministicWarning, match=reason):
         twin = to_bayesian(nn.ModuleList([layer, nn.Linear(3, 3)]))
     assert not isinstance(twin[0], BayesLayer)
 
@@ -302,7 +302,7 @@ def registered():
 @pytest.mark.parametrize("stack", [True, False])
 def test_a_registered_layer_type_works_under_every_estimator(double, registered, estimator, stack):
     net = nn.Sequential(Scale(4), nn.Linear(4, 3), nn.Tanh(), Scale(3))
-    twin = to_bayesian(net, spread=0.3)
+    twin = to_bayesian(net, init_std_ratio=0.3)
     assert [n for n, _ in gaussians(twin)] == ["0.factor", "1.weight", "1.bias", "3.factor"]
     x = torch.randn(5, 4)
     out = forward(twin, x, 2000, estimator, stack=True if stack else None)
@@ -315,7 +315,7 @@ def test_a_registered_layer_type_works_under_every_estimator(double, registered,
     assert all(p.grad.abs().sum() > 0 for p in twin.parameters())
 
 
-@pytest.mark.parametrize("spread", [0, -0.1, float("nan"), float("inf")])
+@pytest.mark.parametrize("init_std_ratio", [0, -0.1, float("nan"), float("inf")])
 def test_a_spread_must_be_positive(spread):
     with pytest.raises(ValueError, match="spread must be a number above 0"):
         to_bayesian(nn.Linear(2, 2), spread)

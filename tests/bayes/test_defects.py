@@ -19,7 +19,7 @@ class Ours:
     """One linear layer of this package, seen through the few things that the checks ask for."""
 
     def __init__(self):
-        self.layer = to_bayesian(nn.Linear(6, 4), spread=0.5)
+        self.layer = to_bayesian(nn.Linear(6, 4), init_std_ratio=0.5)
         weight = self.layer.posterior["weight"]
         self.mu, self.rho = weight.mu, weight.rho
 

@@ -11,7 +11,7 @@ def learn(rank, folder):
     torch.set_num_threads(1)
     distributed.init_process_group("gloo", init_method=f"file://{folder}/meeting", rank=rank, world_size=2)
     torch.manual_seed(0)
-    net = to_bayesian(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), spread=0.5)
+    net = to_bayesian(nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3)), init_std_ratio=0.5)
     wrapped = DistributedDataParallel(net)
     torch.manual_seed(1 + rank)  # data and noise of its own
     x, y = torch.randn(8, 4), torch.randint(3, (8,))

@@ -85,7 +85,7 @@ def assert_mean(draws, expected, sigmas=4.5):
 @pytest.mark.parametrize("estimator", ESTIMATORS)
 @pytest.mark.parametrize("stack", [True, False])
 def test_gradient_agrees_with_finite_differences(double, prior, estimator, stack):
-    net = to_bayesian(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), spread=0.5)
+    net = to_bayesian(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)), init_std_ratio=0.5)
     if prior == "previous":
         prior = PreviousPosterior(to_bayesian(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2))))
     x, y = torch.randn(6, 3), torch.randint(2, (6,))
@@ -137,7 +137,7 @@ class SameNoise:
 def test_lean_gradients_are_autograds(double, monkeypatch, prior, samples, prior_samples, special):
     """With the same noise, the gradient written by hand is what autograd finds; so are NLL and KL."""
     plain = nn.Sequential(nn.Conv2d(1, 2, 2), nn.Flatten(), nn.Linear(8, 3), nn.Linear(3, 5))
-    net = to_bayesian(plain, spread=0.5)
+    net = to_bayesian(plain, init_std_ratio=0.5)
     net.append(nn.PReLU())  # an ordinary parameter
     if prior == "each weight its own":
         prior = PreviousPosterior(to_bayesian(plain, keep_means=False))
@@ -176,7 +176,7 @@ def test_lean_gradients_are_autograds(double, monkeypatch, prior, samples, prior
 def test_a_frozen_sigma_has_no_gradient_and_changes_none(monkeypatch, estimator, stack, temperature, pruned, compiled):
     if not compiled:
         monkeypatch.setattr(kernels, "loaded", lambda: None)
-    net = to_bayesian(nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)), spread=0.5).append(nn.PReLU())
+    net = to_bayesian(nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)), init_std_ratio=0.5).append(nn.PReLU())
     if pruned:
         net[0].posterior["weight"].prune(torch.rand(6, 8) > 0.4)
     x, y, found = torch.randn(5, 8), torch.randint(3, (5,)), []
@@ -293,20 +293,20 @@ def test_temperature_and_size_weigh_the_kl_and_nothing_else(double):
     def terms(**options):
         return ELBO(prior=Normal(), generator=torch.Generator().manual_seed(0), **options)(net, x, y)
 
-    cold, warm, large = terms(size=10, temperature=0.1), terms(size=10), terms(size=1000)
+    cold, warm, large = terms(num_examples=10, temperature=0.1), terms(num_examples=10), terms(num_examples=1000)
     for t in (cold, warm, large):
         assert torch.equal(t.nll, warm.nll)
         assert torch.equal(t.kl, warm.kl)
     torch.testing.assert_close((warm.loss - warm.nll).detach(), warm.kl / 10)
     torch.testing.assert_close((cold.loss - cold.nll).detach(), warm.kl / 100)
     torch.testing.assert_close((large.loss - large.nll).detach(), warm.kl / 1000)
-    nothing = terms(size=10, temperature=0)
+    nothing = terms(num_examples=10, temperature=0)
     assert nothing.kl is None
     assert torch.equal(nothing.loss, warm.nll)
 
 
 def test_more_prior_samples_lower_the_variance_of_the_prior_term_alone(double):
-    net = to_bayesian(nn.Linear(20, 10), spread=2.0)
+    net = to_bayesian(nn.Linear(20, 10), init_std_ratio=2.0)
     x, y = torch.randn(5, 20), torch.randint(10, (5,))
     spread = {}
     for count in (1, 16):

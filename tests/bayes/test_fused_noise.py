@@ -70,11 +70,11 @@ def test_what_a_kernel_cannot_read_is_refused():
 
 def test_a_cpu_is_left_to_pytorch():
     assert not fused.available(torch.device("cpu"))
-    assert not fused.serves(torch.ones(3))
+    assert not fused.supports(torch.ones(3))
 
 
 def test_kernels_can_be_switched_off(monkeypatch):
-    assert fused.available(DEVICE) == fused.serves(normal(3)) == ON_GPU
+    assert fused.available(DEVICE) == fused.supports(normal(3)) == ON_GPU
     assert fused.status().startswith("fused by Triton") == ON_GPU
     monkeypatch.setenv("UCB_KERNELS", "off")
     assert not fused.available(DEVICE)

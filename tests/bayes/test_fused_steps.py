@@ -77,7 +77,7 @@ def test_natural_steps_as_ucbng_does(pruned, prior_sigma, monkeypatch):
     monkeypatch.setenv("UCB_KERNELS", "off")  # the optimiser shall not use what it is compared with
     net = small_net(pruned)
     settings = {"temperature": 0.07, "beta": 0.05}
-    optimizer = UCBNG(param_groups(net), size=500, lr=0.1, prior_sigma=prior_sigma, **settings)
+    optimizer = UCBNG(param_groups(net), num_examples=500, lr=0.1, prior_sigma=prior_sigma, **settings)
     for task in range(2):
         copies = []
         for _, g in gaussians(net):
@@ -91,7 +91,7 @@ def test_natural_steps_as_ucbng_does(pruned, prior_sigma, monkeypatch):
                 state = optimizer.state[g.mu]
                 known = (h, state["precision"], state["seen"] + 1, state.get("scale"), g.keep)
                 fused.natural(mu, rho, g.mu.grad, found, *known, 0.1, 0.07, 500, 0.05, 8)
-            optimizer.add_observed([g.mu for g, *_ in copies], signed, 8)
+            optimizer.add_curvature([g.mu for g, *_ in copies], signed, 8)
             optimizer.step()
             for g, mu, rho, h in copies:
                 delta = optimizer.state[g.mu]["precision"] * (0.07 / 500)  # the curvature counts beside it

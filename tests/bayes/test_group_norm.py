@@ -186,8 +186,8 @@ def test_a_second_derivative_is_refused():
 def test_what_the_kernels_cannot_do_is_refused_and_not_served(monkeypatch):
     monkeypatch.setattr(kernels, "available", lambda _: True)
     x, (weight, bias) = pixels(4, 6, 3, 5), scales(2, 6)
-    assert kernels.serves(x, 2, weight, bias)
-    assert kernels.serves(x, 2, None, None)
+    assert kernels.supports(x, 2, weight, bias)
+    assert kernels.supports(x, 2, None, None)
     monkeypatch.setattr(kernels, "TILE", 2)
     refused = [
         (x.double(), 2, weight, bias),
@@ -206,21 +206,21 @@ def test_what_the_kernels_cannot_do_is_refused_and_not_served(monkeypatch):
         (x, 6, torch.randn(6, 2, device=DEVICE).t(), None),
     ]
     for case in refused:
-        assert not kernels.serves(*case)
+        assert not kernels.supports(*case)
         with pytest.raises(ValueError, match=r"must be|do not make|cannot use"):
             group_norm(case[0], case[1], EPS, *case[2:])
 
 
 def test_a_cpu_is_left_to_pytorch():
     x = pixels(4, 6, 3, 5).cpu()
-    assert not kernels.serves(x, 2, None, None)
+    assert not kernels.supports(x, 2, None, None)
 
 
 def test_kernels_can_be_switched_off(monkeypatch):
     x = pixels(4, 6, 3, 5)
-    assert kernels.serves(x, 2, None, None) == ON_GPU
+    assert kernels.supports(x, 2, None, None) == ON_GPU
     monkeypatch.setenv("UCB_KERNELS", "off")
-    assert not kernels.serves(x, 2, None, None)
+    assert not kernels.supports(x, 2, None, None)
 
 
 # --- the layer
@@ -232,7 +232,7 @@ def layer_and_pass(affine, samples):
         plain = nn.GroupNorm(2, 6)
         for parameter in plain.parameters():
             nn.init.normal_(parameter)
-        layer = to_bayesian(plain, spread=0.7)
+        layer = to_bayesian(plain, init_std_ratio=0.7)
     return layer.to(DEVICE), Pass("weights", 2, samples)
 
 

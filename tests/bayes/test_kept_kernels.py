@@ -12,7 +12,7 @@ import pytest
 from ucb import kernels
 from ucb.kernels import cpu
 
-pytestmark = pytest.mark.skipif(cpu.loaded() is None, reason=kernels.status())
+pytestmark = pytest.mark.skipif(cpu.load_library() is None, reason=kernels.status())
 USES = """
 import os, sys, torch
 from ucb.bayes import kernels

@@ -11,7 +11,7 @@ import torch
 from ucb import kernels
 from ucb.kernels import cpu
 
-needs_compiler = pytest.mark.skipif(cpu.loaded() is None, reason=kernels.status())
+needs_compiler = pytest.mark.skipif(cpu.load_library() is None, reason=kernels.status())
 SIZES = [1, 7, 255, 256, 257, 1000, 70_001, 300_007]
 
 
@@ -72,7 +72,7 @@ def test_philox_gives_the_published_numbers():
     """Known answers of Philox 4x32-10 (its authors' test vectors): counter 0 with key 0."""
     words = [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]
     mean, sigma, noise, w = torch.zeros(256), torch.ones(256), torch.empty(256), torch.empty(256)
-    cpu.loaded().ucb_draw(*(t.data_ptr() for t in (mean, sigma, noise, w)), 0, 256, 0)
+    cpu.load_library().ucb_draw(*(t.data_ptr() for t in (mean, sigma, noise, w)), 0, 256, 0)
     for pair in (0, 1):
         radius = math.sqrt(-2 * math.log(((words[2 * pair] >> 1) + 0.5) / 2**31))
         signed = words[2 * pair + 1] - (1 << 32 if words[2 * pair + 1] >> 31 else 0)

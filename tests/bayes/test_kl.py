@@ -10,7 +10,7 @@ from ucb.kernels import reference
 
 @pytest.fixture
 def net():
-    return to_bayesian(nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)), spread=0.8).double()
+    return to_bayesian(nn.Sequential(nn.Linear(5, 4), nn.Tanh(), nn.Linear(4, 3)), init_std_ratio=0.8).double()
 
 
 def test_gaussian_kl_is_torchs_own(net):

@@ -42,7 +42,7 @@ def case(request, double):
     with torch.no_grad():
         for parameter in plain.parameters():
             parameter.normal_()
-    return plain, to_bayesian(plain, spread=0.7), 2 * torch.randn(ROWS, *shape) + 1
+    return plain, to_bayesian(plain, init_std_ratio=0.7), 2 * torch.randn(ROWS, *shape) + 1
 
 
 def plain_output(plain, weights, x):
@@ -92,7 +92,7 @@ def test_every_estimator_gives_a_row_the_same_distribution(case, estimator):
 
 
 def test_local_moments_are_exact_for_a_linear_layer(double):
-    layer = to_bayesian(nn.Linear(6, 4), spread=0.8)
+    layer = to_bayesian(nn.Linear(6, 4), init_std_ratio=0.8)
     x = torch.randn(3, 6)
     weight, bias = layer.posterior["weight"], layer.posterior["bias"]
     mean = x @ weight.mu.T + bias.mu
@@ -117,7 +117,7 @@ def small_net():
 
 def test_estimators_agree_in_expectation_on_a_whole_net(double):
     """Loss and gradient, through ReLU, pooling and softmax, lie within the standard errors of each other."""
-    net = to_bayesian(small_net(), spread=0.3)
+    net = to_bayesian(small_net(), init_std_ratio=0.3)
     x, y = torch.randn(8, 2, 4, 4), torch.randint(4, (8,))
     found = {}
     for estimator in ("weights", "local", "flipout"):
@@ -136,7 +136,7 @@ def test_estimators_agree_in_expectation_on_a_whole_net(double):
 
 
 def test_local_has_less_gradient_noise_than_weights(double):
-    net = to_bayesian(nn.Linear(50, 5), spread=0.5)
+    net = to_bayesian(nn.Linear(50, 5), init_std_ratio=0.5)
     x, y = torch.randn(64, 50), torch.randint(5, (64,))
     noise = {}
     for estimator in ("weights", "local"):
@@ -177,7 +177,7 @@ def test_rows_of_zeros_keep_local_gradients_finite():
 @pytest.mark.parametrize("estimator", ["weights", "local", "flipout"])
 def test_rows_of_one_sample_are_uncorrelated_only_where_they_should_be(double, estimator):
     """Whole weight samples move all rows alike; the others give every row weights of its own."""
-    layer = to_bayesian(nn.Linear(6, 1, bias=False), spread=1.0)
+    layer = to_bayesian(nn.Linear(6, 1, bias=False), init_std_ratio=1.0)
     x = torch.randn(1, 6).expand(2, 6)
     out = forward(layer, x, 20_000, estimator, stack=True).detach().squeeze(2)
     correlation = torch.corrcoef(out.T)[0, 1]

@@ -239,7 +239,7 @@ def runs_narrow(inputs, outputs, x, samples, rows):
 def test_the_layer_uses_the_kernels_where_they_serve(monkeypatch):
     for module in (fused, narrow):
         monkeypatch.setattr(
-            module, "serves", lambda *tensors: all(t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
+            module, "supports", lambda *tensors: all(t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
         )
     x = torch.randn(12, 7, device=DEVICE)
     most = narrow.MOST_OUTPUTS
@@ -254,17 +254,17 @@ def test_the_layer_uses_the_kernels_where_they_serve(monkeypatch):
 def test_nothing_but_single_precision_is_served(monkeypatch):
     weight, bias = layer(7, 3)
     x = torch.randn(12, 7, device=DEVICE)
-    assert narrow.is_served(x, weight, bias) == ON_GPU
+    assert narrow.is_supported(x, weight, bias) == ON_GPU
     monkeypatch.setattr("ucb.kernels.triton.launch.available", lambda _: True)
-    assert narrow.is_served(x, weight, bias)
-    assert not narrow.is_served(x.bfloat16(), weight, bias)
-    assert not narrow.is_served(x[:0], weight, bias)
-    assert not narrow.is_served(x, weight, bias.double())
+    assert narrow.is_supported(x, weight, bias)
+    assert not narrow.is_supported(x.bfloat16(), weight, bias)
+    assert not narrow.is_supported(x[:0], weight, bias)
+    assert not narrow.is_supported(x, weight, bias.double())
 
 
 def test_the_layers_mean_and_spread_are_those_of_its_weights(monkeypatch):
     for module in (fused, narrow):
-        monkeypatch.setattr(module, "serves", lambda *_: True)
+        monkeypatch.setattr(module, "supports", lambda *_: True)
     twin = to_bayesian(nn.Linear(7, 3), 0.7).to(DEVICE)
     weight, bias = twin.gaussian("weight"), twin.gaussian("bias")
     x = torch.randn(7, device=DEVICE)

@@ -41,7 +41,7 @@ def test_a_class_that_is_masked_out_is_no_trouble(double):
 
 
 def test_predictions_average_samples_batch_by_batch_and_restore_the_mode():
-    net = to_bayesian(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.9), nn.Linear(8, 3)), spread=0.5)
+    net = to_bayesian(nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.9), nn.Linear(8, 3)), init_std_ratio=0.5)
     net[0].eval()
     x = torch.randn(50, 4)
     said = predict(net, x, 200, batch_size=16)
@@ -58,7 +58,7 @@ def test_predictions_average_samples_batch_by_batch_and_restore_the_mode():
 
 def test_inputs_far_from_the_data_are_less_certain(double):
     """The weights' uncertainty shows more, the further an input lies from 0."""
-    net = to_bayesian(nn.Linear(2, 3), spread=1.0)
+    net = to_bayesian(nn.Linear(2, 3), init_std_ratio=1.0)
     near, far = predict(net, 0.1 * torch.randn(200, 2), 100), predict(net, 10 * torch.randn(200, 2), 100)
     assert far.mutual_information.mean() > 5 * near.mutual_information.mean()
 

@@ -9,9 +9,9 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from ucb.bayes import ELBO, LeftDeterministic, Normal, forward, gaussians, kl_divergence, to_bayesian
+from ucb.bayes import ELBO, DeterministicWarning, Normal, forward, gaussians, kl_divergence, to_bayesian
 from ucb.bayes.passes import Pass, run
-from ucb.bayes.sampling import way_to_travel
+from ucb.bayes.sampling import choose_sample_batching
 
 SAMPLES = 3
 
@@ -87,7 +87,7 @@ def build(look):
     net.register_buffer("m", torch.zeros(4))
     net.register_buffer("v", torch.ones(4))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftDeterministic)
+        warnings.simplefilter("ignore", DeterministicWarning)
         return to_bayesian(net), x
 
 
@@ -132,13 +132,13 @@ def test_a_net_that_looks_across_rows_sees_one_sample_at_a_time(double, look):
 
 
 @pytest.mark.parametrize("look", MIXING)
-@pytest.mark.parametrize("spread", [1e-6, 0.1])
+@pytest.mark.parametrize("init_std_ratio", [1e-6, 0.1])
 def test_it_is_seen_however_sure_the_weights_are_and_in_single_precision(look, spread):
     net, x = build(look)
     for _, gaussian in gaussians(net):
         gaussian.set_sigma(torch.full_like(gaussian.mu, spread))
-    assert way_to_travel(net, x, Pass("weights", 6, SAMPLES)) == "alone"
-    assert way_to_travel(net, x, Pass("weights", 6, 10)) == "alone"
+    assert choose_sample_batching(net, x, Pass("weights", 6, SAMPLES)) == "alone"
+    assert choose_sample_batching(net, x, Pass("weights", 6, 10)) == "alone"
 
 
 @pytest.mark.parametrize("look", [look for look in MIXING if look not in ("number of rows", "position")])
@@ -184,9 +184,9 @@ def test_nets_that_keep_rows_apart_are_not_slowed_down(build, training, estimato
     """Neither dropout nor batch normalisation, of which every sample has its own, is taken for a look across rows."""
     plain, x = build()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", LeftDeterministic)
+        warnings.simplefilter("ignore", DeterministicWarning)
         net = to_bayesian(plain).train(training)
-    assert way_to_travel(net, x, Pass(estimator, 6, SAMPLES)) == "shared"
+    assert choose_sample_batching(net, x, Pass(estimator, 6, SAMPLES)) == "shared"
 
 
 def test_each_mode_of_each_module_is_tried_by_itself(double):
@@ -198,7 +198,7 @@ def test_each_mode_of_each_module_is_tried_by_itself(double):
     for _ in range(2):
         for training in (True, False):
             net[1].train(training)
-            assert way_to_travel(net, x, Pass("weights", 6, SAMPLES)) == ("alone" if training else "shared")
+            assert choose_sample_batching(net, x, Pass("weights", 6, SAMPLES)) == ("alone" if training else "shared")
             found = forward(net, x, SAMPLES, stack=True, generator=torch.Generator().manual_seed(7))
             if training:
                 torch.testing.assert_close(found, one_by_one(net, x))
@@ -223,7 +223,7 @@ def test_each_kind_of_input_is_tried_by_itself():
         (torch.randn(6, 3, 4), "alone"),
         (torch.randint(5, (6, 4)), "shared"),
     ]:
-        assert way_to_travel(net, x, Pass("weights", 6, SAMPLES)) == way
+        assert choose_sample_batching(net, x, Pass("weights", 6, SAMPLES)) == way
 
 
 def test_a_net_is_tried_once_and_leaves_no_trace():
@@ -248,13 +248,15 @@ def test_a_net_is_tried_once_and_leaves_no_trace():
     drawn = [(random.random(), np.random.rand(), float(torch.rand(()))) for _ in range(2) if seed_all()]  # noqa: NPY002
     seed_all()
     written = net.written
-    assert way_to_travel(net, x, Pass("weights", 6, SAMPLES)) == "shared", "what it draws is no look across rows"
+    assert choose_sample_batching(net, x, Pass("weights", 6, SAMPLES)) == "shared", (
+        "what it draws is no look across rows"
+    )
     assert (random.random(), np.random.rand(), float(torch.rand(()))) == drawn[0]  # noqa: NPY002
     assert net.written is written
     assert float(net.written) == float(net.replaced) == 0
     assert net.training
     calls = net.calls
-    way_to_travel(net, x, Pass("weights", 6, SAMPLES))
+    choose_sample_batching(net, x, Pass("weights", 6, SAMPLES))
     assert net.calls == calls
 
 

@@ -8,9 +8,9 @@ import pytest
 import torch
 from torch import nn
 
-from ucb.bayes import ELBO, LeftDeterministic, forward, left_deterministic, to_bayesian
+from ucb.bayes import ELBO, DeterministicWarning, find_deterministic, forward, to_bayesian
 from ucb.bayes.passes import Pass, run
-from ucb.bayes.sampling import walk, way_to_travel
+from ucb.bayes.sampling import choose_sample_batching, walk
 
 
 class Own(nn.BatchNorm1d):
@@ -50,8 +50,8 @@ BUILDS = {
 
 
 def build(name):
-    with pytest.warns(LeftDeterministic) as told:
-        net = to_bayesian(BUILDS[name](), spread=0.5)
+    with pytest.warns(DeterministicWarning) as told:
+        net = to_bayesian(BUILDS[name](), init_std_ratio=0.5)
     return net, str(told[0].message)
 
 
@@ -64,7 +64,7 @@ def test_every_sample_has_statistics_of_its_own(double, name, training):
     ) in message
     net.train(training)
     x, p, other = torch.randn(6, 4), Pass("weights", 6, 3), copy.deepcopy(net)
-    assert way_to_travel(net, x, p) != "alone"
+    assert choose_sample_batching(net, x, p) != "alone"
     together = walk(net, x, p)
     theirs = dict(zip(net.modules(), other.modules(), strict=True))
     alone = [run(other, x, Pass("weights", 6, drawn={theirs[g]: w[s] for g, w in p.drawn.items()})) for s in range(3)]
@@ -93,14 +93,14 @@ def test_it_learns_under_every_estimator_and_can_be_copied(name):
 def test_one_that_is_put_in_later_makes_samples_go_one_by_one():
     net = to_bayesian(with_norm(nn.Identity()))
     net[1] = nn.BatchNorm1d(4)
-    assert way_to_travel(net, torch.randn(6, 4), Pass("weights", 6, 3)) == "alone"
-    assert way_to_travel(net.eval(), torch.randn(6, 4), Pass("weights", 6, 3)) == "shared"
+    assert choose_sample_batching(net, torch.randn(6, 4), Pass("weights", 6, 3)) == "alone"
+    assert choose_sample_batching(net.eval(), torch.randn(6, 4), Pass("weights", 6, 3)) == "shared"
 
 
 def test_instances_that_keep_no_statistics_are_not_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         net = to_bayesian(nn.Sequential(nn.Conv2d(1, 2, 3), nn.InstanceNorm2d(2)))
-    assert left_deterministic(net) == []
-    with pytest.warns(LeftDeterministic, match="InstanceNorm2d"):
+    assert find_deterministic(net) == []
+    with pytest.warns(DeterministicWarning, match="InstanceNorm2d"):
         to_bayesian(nn.Sequential(nn.Conv2d(1, 2, 3), nn.InstanceNorm2d(2, track_running_stats=True)))

@@ -21,7 +21,7 @@ from ucb.cli import terminal
 from ucb.cli.run import describe_resuming
 from ucb.cli.watch import Live
 from ucb.engine.config import recipe_for
-from ucb.engine.evaluate import Judgement
+from ucb.engine.evaluate import TaskMetrics
 
 SMALL = ["run", "mnist-5split", "--tasks", "2", "--epochs", "1", "--hidden", "16", "--samples", "1"]
 SMALL += ["--set", "eval_samples=1"]
@@ -368,7 +368,7 @@ def test_the_live_display_says_where_the_run_is_in_one_line(width, tmp_path):
             live.task_began(0, "0/1")
             live.batch_learnt(0, 0, 1, 2)
             live.epoch_ended(engine.Epoch(0, 0, 0.125, 0.5, 0.05, 1.0))
-            live.task_ended(0, [Judgement(98.5, 98.5, 0.0, 0.0, 0.0)])
+            live.task_ended(0, [TaskMetrics(98.5, 98.5, 0.0, 0.0, 0.0)])
             live.task_began(1, "2/3")
             live.batch_learnt(1, 0, 1, 2)
             live.epoch_ended(engine.Epoch(1, 0, 0.25, 0.5, 0.05, 1.0))

@@ -17,7 +17,7 @@ def test_tuning_takes_the_scenarios_of_a_run(tmp_path, monkeypatch):
         searched.append(record.search)
         raise ValueError("that is enough")
 
-    monkeypatch.setattr(tuning, "by_grid", no_search)
+    monkeypatch.setattr(tuning, "search_grid", no_search)
     words = ["tune", "mnist-permuted", "--method", "ucb", "--results", tmp_path]
     refused(*words, "--single-head", "--apart", "--task-told", code=2, printed=True)
     refused(*words, "--single-head", code=2, printed=True)
@@ -76,7 +76,7 @@ def test_a_control_that_was_searched_is_left_and_that_is_said(tmp_path, monkeypa
     def quick(record, points, *_):
         record.add({"settings": points[0], "score": 0.5, "error": 0.1, "learnt": [0.5], "risen": 0.0, "acc": 90.0})
 
-    monkeypatch.setattr(tuning, "by_grid", quick)
+    monkeypatch.setattr(tuning, "search_grid", quick)
     control = tmp_path / "mnist-5split" / "uniform-lr.json"
     first = ucb("tune", "mnist-5split", "--results", tmp_path / "1", "--out", tmp_path)
     assert f"the recipe is {control}\n" in first.stdout

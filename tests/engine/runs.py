@@ -52,8 +52,8 @@ def small_run(
 
 def figures(run):
     """Everything a run has found, times aside."""
-    judged = [[[accuracy] for accuracy in row] for row in run.at.rows] + [run.at.own, run.at.last]
-    return judged, run.at.before, run.at.at_start, run.at.epochs_used, run.at.steps
+    judged = [[[accuracy] for accuracy in row] for row in run.progress.rows] + [run.progress.own, run.progress.last]
+    return judged, run.progress.before, run.progress.at_start, run.progress.epochs_used, run.progress.steps
 
 
 def weights(run):

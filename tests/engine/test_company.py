@@ -9,9 +9,9 @@ import torch
 
 from tests.engine.runs import small_job, small_run
 from ucb import engine
-from ucb.engine import InterruptedRunError, Observer, Order, result
+from ucb.engine import InterruptedRunError, Observer, PlannedRun, result
 from ucb.engine import runner as ordered
-from ucb.engine.result import company_of, result_of
+from ucb.engine.result import find_company, result_of
 
 SMALL = small_job()
 
@@ -21,7 +21,7 @@ def shared(result):
 
 
 def orders(folder, runs):
-    return [Order(dataclasses.replace(SMALL, seed=seed), folder / str(seed), Observer()) for seed in range(runs)]
+    return [PlannedRun(dataclasses.replace(SMALL, seed=seed), folder / str(seed), Observer()) for seed in range(runs)]
 
 
 @pytest.fixture
@@ -31,7 +31,7 @@ def new_process(monkeypatch):
 
 
 def test_the_peak_of_a_process_is_told_of_its_first_run_only(tmp_path, new_process):
-    results = engine.go_on_with_all(orders(tmp_path, 3))
+    results = engine.carry_out_all(orders(tmp_path, 3))
     assert [shared(result) for result in results] == [(0, True), (0, False), (0, False)]
     assert results[0]["peak_memory_bytes"] > 50e6, "PyTorch alone takes more"
     written = [json.loads((tmp_path / str(seed) / "result.json").read_text()) for seed in range(3)]
@@ -39,10 +39,10 @@ def test_the_peak_of_a_process_is_told_of_its_first_run_only(tmp_path, new_proce
 
 
 def test_runs_side_by_side_say_with_how_many_and_no_memory(tmp_path, new_process, monkeypatch):
-    monkeypatch.setattr(ordered, "obstacle_beside_others", lambda *_: None)
-    assert [shared(result) for result in engine.go_on_with_all(orders(tmp_path / "three", 3))] == [(2, False)] * 3
+    monkeypatch.setattr(ordered, "find_side_by_side_obstacle", lambda *_: None)
+    assert [shared(result) for result in engine.carry_out_all(orders(tmp_path / "three", 3))] == [(2, False)] * 3
     monkeypatch.setattr(result, "_runs_begun", count())
-    assert [shared(result) for result in engine.go_on_with_all(orders(tmp_path / "one", 1))] == [(0, True)]
+    assert [shared(result) for result in engine.carry_out_all(orders(tmp_path / "one", 1))] == [(0, True)]
 
 
 class Stopping(Observer):
@@ -81,7 +81,7 @@ def test_on_a_gpu_the_peak_begins_anew_when_a_run_is_alone(gpu, beside, resumed,
         gpu["bytes"] = 9000
         run = small_run("ord-ft")
         run.device = torch.device("cuda")
-        company = company_of(run, beside, resumed)
+        company = find_company(run, beside, resumed)
         assert gpu["bytes"] == left
         run.device = torch.device("cpu")
         run.learn()
@@ -108,6 +108,6 @@ def test_where_processes_share_a_gpu_nobody_knows_how_many_runs_there_are(gpu, m
     monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", "/somewhere")
     run = small_run("ord-ft")
     run.device = torch.device("cuda")
-    assert company_of(run, 0, resumed=False).beside is None
+    assert find_company(run, 0, resumed=False).beside is None
     run.device = torch.device("cpu")
-    assert company_of(run, 0, resumed=False).beside == 0
+    assert find_company(run, 0, resumed=False).beside == 0

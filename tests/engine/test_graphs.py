@@ -12,7 +12,7 @@ from tests.streams import tiny_stream
 from ucb.data.streams import TensorExamples
 from ucb.engine import DivergedError, Observer
 from ucb.engine.evaluate import rows_at_once
-from ucb.engine.runner import each_side_by_side, obstacle_beside_others
+from ucb.engine.runner import find_side_by_side_obstacle, run_side_by_side
 from ucb.engine.steps import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs
 from ucb.methods import known_methods
 
@@ -37,7 +37,7 @@ def rounded(run):
 
 def begun(name):
     run = small_run(name)
-    run._begin(run._task(run.at.task))
+    run._begin(run._task(run.progress.task))
     return run.method
 
 
@@ -123,11 +123,11 @@ def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_pa
     replay(monkeypatch, Watched)
     run = small_run("ord-ft", epochs=1, checkpoint_every=1)
     run.learn()
-    assert run.at.steps > len(looks) == len(run.stream), "one look an epoch"
+    assert run.progress.steps > len(looks) == len(run.stream), "one look an epoch"
     looks.clear()
     run = small_run("ord-ft", tmp_path, epochs=1, checkpoint_every=1)
     run.learn()
-    assert len(looks) == run.at.steps, "on a CPU after every step"
+    assert len(looks) == run.progress.steps, "on a CPU after every step"
 
 
 def test_memory_is_counted_of_inputs_as_the_net_gets_them():
@@ -161,7 +161,7 @@ def test_graphs_of_one_task_leave_their_memory_to_the_next(together):
                 held.append(torch.cuda.memory_reserved())
 
     runs[0].observer = Scales()
-    each_side_by_side(runs, lambda run: run.learn())
+    run_side_by_side(runs, lambda run: run.learn())
     assert len(held) == 3
     assert held[2] == held[1]
 
@@ -204,7 +204,7 @@ def test_runs_side_by_side_give_the_figures_of_each_alone(name):
     for run in alone:
         run.learn()
     together = [small_run(name, device="cuda", seed=seed, epochs=3) for seed in range(4)]
-    each_side_by_side(together, lambda run: run.learn())
+    run_side_by_side(together, lambda run: run.learn())
     assert [rounded(run) for run in alone] == [rounded(run) for run in together]
     for one, other in zip(alone, together, strict=True):
         assert all(torch.equal(a, b) for a, b in zip(weights(one).values(), weights(other).values(), strict=True))
@@ -213,28 +213,28 @@ def test_runs_side_by_side_give_the_figures_of_each_alone(name):
 def test_a_run_that_fails_beside_others_does_not_stop_them():
     runs = [small_run("ord-ft"), small_run("ord-ft", lr=1e9), small_run("ord-ft", seed=1)]
     with pytest.raises(DivergedError):
-        each_side_by_side(runs, lambda run: run.learn())
-    assert [run.at.task for run in runs] == [3, 0, 3]
+        run_side_by_side(runs, lambda run: run.learn())
+    assert [run.progress.task for run in runs] == [3, 0, 3]
 
 
 def test_runs_that_would_come_out_differently_are_told():
-    assert "CPU" in obstacle_beside_others(small_run("ord-ft"))
+    assert "CPU" in find_side_by_side_obstacle(small_run("ord-ft"))
     run = small_run("ord-ft")
     run.device = torch.device("cuda")
-    assert obstacle_beside_others(run) is None
+    assert find_side_by_side_obstacle(run) is None
     run.method.net.trunk.append(nn.Dropout(0.5))
-    assert "dropout" in obstacle_beside_others(run)
+    assert "dropout" in find_side_by_side_obstacle(run)
 
 
 def test_inside_a_task_a_gpu_saves_by_the_clock_and_a_cpu_by_its_steps(monkeypatch, tmp_path):
     run, now = small_run("ord-ft", tmp_path, checkpoint_every=4), [100.0]
     monkeypatch.setattr("ucb.engine.loop.time.monotonic", lambda: now[0])
     run._saved = 100.0
-    run.at.steps = 8
+    run.progress.steps = 8
     assert run._save_is_due()
-    run.at.steps = 9
+    run.progress.steps = 9
     assert not run._save_is_due()
-    run.at.steps, run.device = 8, torch.device("cuda")
+    run.progress.steps, run.device = 8, torch.device("cuda")
     assert not run._save_is_due()
     now[0] += 21
     assert run._save_is_due()

@@ -83,9 +83,9 @@ def test_accuracy_after_a_tasks_end_is_told_where_the_one_before_it_counts():
     """Even if ending a task cost nothing: that it did not is a result, too."""
     run = small_run("ucb-p")
     run.learn()
-    after = [row[-1] for row in run.at.rows]
+    after = [row[-1] for row in run.progress.rows]
     assert result_of(run, {})["after_task_end"] == after
-    run.at.before_end = list(after)
+    run.progress.before_end = list(after)
     assert result_of(run, {})["after_task_end"] == after
 
 

@@ -10,10 +10,10 @@ from tests.engine.runs import small_run
 from tests.streams import tiny_stream
 from ucb.bayes import gaussians
 from ucb.data.streams import Scenario, TensorExamples
-from ucb.engine.evaluate import TaskBatches, judge
+from ucb.engine.evaluate import TaskBatches, evaluate
 from ucb.engine.progress import sigma_movement
 from ucb.engine.result import result_of
-from ucb.methods import Asked
+from ucb.methods import EvalContext
 from ucb.metrics import ece, nlls, reliability, unpack_right_answers
 from ucb.seeds import generator_for
 
@@ -39,10 +39,10 @@ def looks(monkeypatch):
 
 
 def one_by_one(run, index, seed):
-    """What ``judge`` finds, each figure by itself."""
+    """What ``evaluate`` finds, each figure by itself."""
     stream, task = run.stream, run.stream.tasks[index]
     outputs, known = stream.outputs_of(index), stream.scenario.task_known
-    asked = Asked(index if stream.scenario.heads == "many" else 0, index if known else None)
+    asked = EvalContext(index if stream.scenario.heads == "many" else 0, index if known else None)
     generator = generator_for("evaluate", seed, index)
     ((x, y),) = task.test.batches(torch.arange(len(task.test)), len(task.test), CPU)
     sampled, mean = (run.method.logits(task.prepare(x), asked, count, generator) for count in (3, 0))
@@ -72,7 +72,7 @@ def with_so_many_tests(stream, size):
 def test_the_figures_are_those_of_each_metric_by_itself(name, scenario, size):
     run = small_run(name, stream=with_so_many_tests(tiny_stream(scenario=scenario), size), epochs=1)
     run.learn_task()
-    found = judge(run.method, run.stream, 1, 3, CPU, "any")
+    found = evaluate(run.method, run.stream, 1, 3, CPU, "any")
     assert (found.figures, found.bins) == one_by_one(run, 1, "any")
     assert sum(count for count, _, _ in found.bins) == size
 
@@ -80,7 +80,7 @@ def test_the_figures_are_those_of_each_metric_by_itself(name, scenario, size):
 def test_a_judgement_is_read_at_once(looks):
     run = small_run("ord-ft")
     looks.clear()
-    run._judge(0)
+    run._evaluate(0)
     assert looks == ["tolist", "tolist"], "whether these are probabilities, and the figures"
 
 
@@ -98,7 +98,7 @@ def test_logits_that_are_not_numbers_cannot_be_judged():
     with torch.no_grad():
         next(run.method.net.parameters()).fill_(math.nan)
     with pytest.raises(ValueError, match="at least 0 and add up to 1"):
-        run._judge(0)
+        run._evaluate(0)
 
 
 def moved_one_by_one(start, end):
@@ -134,17 +134,19 @@ def test_how_far_sigma_moved_is_read_at_once(looks):
 @pytest.mark.parametrize("scenario", [None, HIDDEN])
 def test_a_result_keeps_which_test_examples_were_right_after_the_last_task(scenario, tmp_path):
     run = small_run("ucb", folder=tmp_path, stream=tiny_stream(scenario=scenario))
-    while run.at.task < len(run.stream):
+    while run.progress.task < len(run.stream):
         run.learn_task()
-        assert bool(run.at.right) == (run.at.task == len(run.stream)), "before, a checkpoint need not hold them"
+        assert bool(run.progress.right) == (run.progress.task == len(run.stream)), (
+            "before, a checkpoint need not hold them"
+        )
     kept = [unpack_right_answers(packed) for packed in result_of(run, {})["right_answers"]]
     assert [len(right) for right in kept] == [len(task.test) for task in run.stream.tasks]
     assert [100 * float(right.double().mean()) for right in kept] == pytest.approx(run.matrix.after[-1])
     for index, right in enumerate(kept):
-        assert torch.equal(right, judge(run.method, run.stream, index, 3, CPU, (0, len(run.stream) - 1)).right)
+        assert torch.equal(right, evaluate(run.method, run.stream, index, 3, CPU, (0, len(run.stream) - 1)).right)
     resumed = small_run("ucb", folder=tmp_path, stream=tiny_stream(scenario=scenario))
     assert resumed.resume()
-    assert resumed.at.right == run.at.right
+    assert resumed.progress.right == run.progress.right
 
 
 def test_after_a_task_those_alone_are_looked_at_that_could_move():
@@ -154,10 +156,10 @@ def test_after_a_task_those_alone_are_looked_at_that_could_move():
     known = {}
     for task in range(3):
         run.learn_task()
-        known |= run.at.sigma[task]
+        known |= run.progress.sigma[task]
         assert known == sigma_movement(run.method), "what is not named has not moved"
     trunk = {name for name in everything if name.startswith("trunk.")}
-    assert [set(moved) for moved in run.at.sigma] == [
+    assert [set(moved) for moved in run.progress.sigma] == [
         everything,
         trunk | {"heads.1.weight", "heads.1.bias"},
         trunk | {"heads.2.weight", "heads.2.bias"},

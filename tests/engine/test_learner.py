@@ -8,7 +8,7 @@ import torch
 from tests.streams import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.engine import Learner, Observer, Schedule, Training, checkpoint
-from ucb.engine.evaluate import judge
+from ucb.engine.evaluate import evaluate
 from ucb.nets import mlp
 
 TRAINING = Training(Schedule(epochs=4), batch_size=32)
@@ -137,13 +137,13 @@ def test_what_was_saved_in_the_first_format_is_loaded_and_goes_on():
     torch.manual_seed(9)
     made = Learner(mlp((8,), stream.head_sizes, [2]), stream, "ucb", training=TRAINING, lr=0.3)
     made.load(Path(__file__).with_name("files") / "learner-of-format-1.safetensors")
-    at = made.run.at
+    at = made.run.progress
     assert (at.rows, at.before) == ([[91.0], [93.66666666666667, 69.66666666666667]], [52.0, 53.0])
-    assert [judged.nll for judged in at.judged_first] == [0.31024491786956787, 0.6192607283592224]
-    assert [judged.nll for judged in at.judged_last] == [0.286734014749527, 0.6192607283592224]
+    assert [judged.nll for judged in at.metrics_first] == [0.31024491786956787, 0.6192607283592224]
+    assert [judged.nll for judged in at.metrics_last] == [0.286734014749527, 0.6192607283592224]
     assert sum(count for bins in at.bins for count, _, _ in bins) == 600
     assert [len(moved) for moved in at.sigma] == [8, 8]
-    again = judge(made.run.method, stream, 0, TRAINING.eval_samples, made.run.device, (0, 1))
+    again = evaluate(made.run.method, stream, 0, TRAINING.eval_samples, made.run.device, (0, 1))
     assert again.nll == pytest.approx(0.286734014749527, rel=1e-4)
     assert len(made.learn(stream.tasks[2])) == 3
 

@@ -33,7 +33,7 @@ def learner(tasks, sizes=TINY, epochs=2, observer=None):
 
 def learn(made, tasks, **options):
     """Learn so many more tasks."""
-    first = made.run.at.task
+    first = made.run.progress.task
     for task in made.run.stream.tasks[first : first + tasks]:
         made.learn(task, **options)
 
@@ -113,8 +113,8 @@ def test_a_file_grows_by_its_heads_and_at_most_a_kilobyte_a_task(tmp_path, judgi
     assert sizes[1] - sizes[0] < 50 * 1000
     again = learner(70, epochs=1)
     again.load(tmp_path / "model")
-    assert again.run.at.matrix.after[-1][-1] == made.run.at.matrix.after[-1][-1]
-    assert again.run.at.sigma == made.run.at.sigma
+    assert again.run.progress.matrix.after[-1][-1] == made.run.progress.matrix.after[-1][-1]
+    assert again.run.progress.sigma == made.run.progress.sigma
 
 
 def test_tasks_that_are_not_judged_again_are_not_known():
@@ -142,7 +142,7 @@ def test_the_thousandth_task_takes_no_longer_than_the_tenth(tmp_path):
             began = time.process_time()
             learn(made, 1, old_tasks=False)
             seconds[made].append(time.process_time() - began)
-    assert old.run.at.task == 1000
+    assert old.run.progress.task == 1000
     early, late = (statistics.median(each) for each in seconds.values())
     assert late < 1.1 * early, (early, late)
     small = learner(100, MNIST)

@@ -73,7 +73,7 @@ def test_a_run_that_goes_on_with_its_kernels_says_nothing(tmp_path):
 def state_of_other_kernels(name):
     run = small_run(name, epochs=1)
     run.learn_task()
-    run.at.kernels = ["woven by hand"]
+    run.progress.kernels = ["woven by hand"]
     return run.state_dict()
 
 

@@ -11,12 +11,12 @@ from tests.report.results import result
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.engine import InterruptedRunError, Observer, checkpoint
-from ucb.engine.config import Job, own_recipe, typed, with_recipe
+from ucb.engine.config import Job, own_recipe, parse_values, with_recipe
 from ucb.engine.runner import job_in
 from ucb.experiments.report.comparison import groups_of
 from ucb.experiments.report.results import results_at
 from ucb.experiments.reproduce.definitions import differences
-from ucb.storage import OLD_NAMES, under_present_names
+from ucb.storage import OLD_NAMES, rename_old_keys
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def renamed(monkeypatch):
 @pytest.mark.usefixtures("renamed")
 def test_names_are_renewed_at_every_depth_and_what_is_gone_is_left_out():
     old = {"pace": 1, "training": {"together": True, "pace": 2, "epochs": 3}, "data": [{"pace": 4}]}
-    assert under_present_names(old) == {"lr": 1, "training": {"lr": 2, "epochs": 3}, "data": [{"pace": 4}]}
-    assert under_present_names(["pace"]) == ["pace"]
+    assert rename_old_keys(old) == {"lr": 1, "training": {"lr": 2, "epochs": 3}, "data": [{"pace": 4}]}
+    assert rename_old_keys(["pace"]) == ["pace"]
 
 
 @pytest.mark.usefixtures("renamed")
 def test_words_may_use_an_old_name():
-    assert typed({"pace": "0.5", "together": "false"}, {"lr": float}) == {"lr": 0.5}
+    assert parse_values({"pace": "0.5", "together": "false"}, {"lr": float}) == {"lr": 0.5}
     job = with_recipe(Job("mnist-5split", "ord-ft"), {"together": "false", "pace": 0.125})
     assert "together" not in job.training
     assert job.settings["lr"] == 0.125

@@ -11,9 +11,9 @@ import torch
 
 from tests.engine.runs import small_job, small_run
 from ucb import engine
-from ucb.engine import DivergedError, InterruptedRunError, Observer, Order, runner
+from ucb.engine import DivergedError, InterruptedRunError, Observer, PlannedRun, runner
 from ucb.engine.config import Job
-from ucb.engine.runner import obstacle_beside_others
+from ucb.engine.runner import find_side_by_side_obstacle
 
 SMALL = small_job(epochs=2)
 
@@ -29,14 +29,14 @@ class Cut(Observer):
 @pytest.fixture
 def groups(monkeypatch):
     """As on a GPU, runs learn at the same time; how many did is noted."""
-    sizes, really = [], runner.each_side_by_side
-    monkeypatch.setattr(runner, "obstacle_beside_others", lambda *_: None)
-    monkeypatch.setattr(runner, "each_side_by_side", lambda runs, work: sizes.append(len(runs)) or really(runs, work))
+    sizes, really = [], runner.run_side_by_side
+    monkeypatch.setattr(runner, "find_side_by_side_obstacle", lambda *_: None)
+    monkeypatch.setattr(runner, "run_side_by_side", lambda runs, work: sizes.append(len(runs)) or really(runs, work))
     return sizes
 
 
 def of_seeds(folder, seeds, observer=None):
-    return [Order(dataclasses.replace(SMALL, seed=seed), folder / str(seed), observer) for seed in seeds]
+    return [PlannedRun(dataclasses.replace(SMALL, seed=seed), folder / str(seed), observer) for seed in seeds]
 
 
 def figures(found):
@@ -44,9 +44,9 @@ def figures(found):
 
 
 def test_what_was_cut_goes_on_side_by_side_with_what_is_new(tmp_path, groups):
-    whole = [figures(found) for found in engine.go_on_with_all(of_seeds(tmp_path / "whole", range(3)))]
+    whole = [figures(found) for found in engine.carry_out_all(of_seeds(tmp_path / "whole", range(3)))]
     with pytest.raises(InterruptedRunError):
-        engine.go_on_with_all(of_seeds(tmp_path, [0, 1], Cut()))
+        engine.carry_out_all(of_seeds(tmp_path, [0, 1], Cut()))
     groups.clear()
     begun = list[int]()
 
@@ -54,7 +54,7 @@ def test_what_was_cut_goes_on_side_by_side_with_what_is_new(tmp_path, groups):
         def epoch_ended(self, epoch):
             begun.append(epoch.epoch)
 
-    found = engine.go_on_with_all(of_seeds(tmp_path, range(3), Seen()))
+    found = engine.carry_out_all(of_seeds(tmp_path, range(3), Seen()))
     assert groups == [3]
     assert sorted(begun) == [0, 1, 1, 1], "the first epoch of two of them had been learnt"
     assert [figures(each) for each in found] == whole
@@ -71,7 +71,7 @@ def test_each_failure_is_its_own(tmp_path, groups):
         for order, change in zip(ordered, changes, strict=True)
     ]
     with runner._in_folder(ordered[3], is_new=True):
-        *failures, found = engine.go_on_with_all(ordered)
+        *failures, found = engine.carry_out_all(ordered)
     said = ["config.json", "no setting 'lrr'", "the loss became", "another process is running"]
     for failure, words in zip(failures, said, strict=True):
         assert words in str(failure)
@@ -80,8 +80,8 @@ def test_each_failure_is_its_own(tmp_path, groups):
 
 
 def test_what_is_done_is_not_run_again(tmp_path, groups):
-    (found,) = engine.go_on_with_all(of_seeds(tmp_path, [0]))
-    again = engine.go_on_with_all(of_seeds(tmp_path, [0, 1]))
+    (found,) = engine.carry_out_all(of_seeds(tmp_path, [0]))
+    again = engine.carry_out_all(of_seeds(tmp_path, [0, 1]))
     assert groups == [1, 1]
     assert again[0] == found == json.loads((tmp_path / "0" / "result.json").read_text())
 
@@ -97,7 +97,7 @@ def test_a_result_that_lacks_figures_is_named_and_the_others_are_returned(tmp_pa
     ordered = of_seeds(tmp_path, [0, 1])
     done_with(ordered[0], {})
     done_with(ordered[1], {"seed": 1, "acc": 90.0, "bwt": None, "config": {}})
-    failure, found = engine.go_on_with_all(ordered)
+    failure, found = engine.carry_out_all(ordered)
     path = tmp_path / "0" / "result.json"
     said = f"{path} is damaged: it has no seed and no acc and no bwt and no config; mend or remove it"
     assert str(failure) == said
@@ -128,7 +128,7 @@ def test_a_result_that_another_process_left_damaged_is_that_ones_failure(tmp_pat
     first.folder.mkdir()
     (first.folder / "config.json").write_text(json.dumps(dataclasses.asdict(first.job)))
     monkeypatch.setattr(Job, "run", while_another_ends)
-    failure, found = engine.go_on_with_all([first, second])
+    failure, found = engine.carry_out_all([first, second])
     assert "result.json is damaged" in str(failure)
     assert found["seed"] == 1
 
@@ -136,7 +136,7 @@ def test_a_result_that_another_process_left_damaged_is_that_ones_failure(tmp_pat
 def test_a_folder_that_holds_something_else_is_left_alone(tmp_path):
     (tmp_path / "0").mkdir()
     (tmp_path / "0" / "letters.txt").write_text("dear")
-    (failure,) = engine.go_on_with_all(of_seeds(tmp_path, [0]))
+    (failure,) = engine.carry_out_all(of_seeds(tmp_path, [0]))
     assert "holds something else" in str(failure)
     assert [path.name for path in (tmp_path / "0").iterdir()] == ["letters.txt"]
 
@@ -148,10 +148,10 @@ def test_ctrl_c_after_the_last_batch_begins_nothing_more(tmp_path):
                 os.kill(os.getpid(), signal.SIGINT)
 
     with pytest.raises(InterruptedRunError, match="stopped after task 1"):
-        engine.go_on_with_all(of_seeds(tmp_path, [0, 1], Interrupting()))
+        engine.carry_out_all(of_seeds(tmp_path, [0, 1], Interrupting()))
     assert not (tmp_path / "1").exists()
     ordered = of_seeds(tmp_path, [0, 1])
-    found, _ = engine.go_on_with_all(ordered)
+    found, _ = engine.carry_out_all(ordered)
     assert figures(found) == figures(engine.start(ordered[0].job, tmp_path / "whole"))
 
 
@@ -188,7 +188,7 @@ def test_a_run_that_failed_is_gone_when_the_next_one_learns(tmp_path, monkeypatc
 
     monkeypatch.setattr(Job, "run", noted)
     first, second = of_seeds(tmp_path, [0, 1])
-    failure, _ = engine.go_on_with_all([first._replace(observer=Failing()), second._replace(observer=Looking())])
+    failure, _ = engine.carry_out_all([first._replace(observer=Failing()), second._replace(observer=Looking())])
     assert str(failure) == "no more"
     assert alive == [1]
 
@@ -197,8 +197,8 @@ def test_runs_of_different_precision_do_not_go_side_by_side():
     one, other = small_run("ord-ft"), small_run("ord-ft", precision="float32")
     for run in (one, other):
         run.device = torch.device("cuda")
-    assert obstacle_beside_others(other) is None
-    assert "others beside it have tf32" in obstacle_beside_others(other, [one])
+    assert find_side_by_side_obstacle(other) is None
+    assert "others beside it have tf32" in find_side_by_side_obstacle(other, [one])
 
 
 def test_weights_that_the_last_step_blew_up_are_told(tmp_path):

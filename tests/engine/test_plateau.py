@@ -14,7 +14,7 @@ def test_the_rate_drops_after_patience_and_training_ends_below_the_least_rate():
     for loss in losses:
         if plateau.is_over:
             break
-        plateau.judge(loss)
+        plateau.observe(loss)
         rates.append(plateau.rate)
     assert rates == pytest.approx([1, 1, 1, 0.3, 0.3, 0.3, 0.09, 0.09, 0.027])
     assert plateau.best == 1.9
@@ -22,14 +22,14 @@ def test_the_rate_drops_after_patience_and_training_ends_below_the_least_rate():
 
 def test_only_a_better_loss_is_the_best():
     plateau = Plateau(Schedule(), 1.0)
-    assert [plateau.judge(loss) for loss in (2, 2, 1, float("nan"), 0.5)] == [True, False, True, False, True]
+    assert [plateau.observe(loss) for loss in (2, 2, 1, float("nan"), 0.5)] == [True, False, True, False, True]
 
 
 def test_epochs_are_capped():
     plateau = Plateau(Schedule(epochs=3), 1.0)
     for loss in (3, 2, 1):
         assert not plateau.is_over
-        plateau.judge(loss)
+        plateau.observe(loss)
     assert plateau.is_over
 
 
@@ -59,7 +59,7 @@ def test_an_epochs_seconds_are_those_of_all_its_batches_whatever_was_saved_insid
 
     learner = small_run("ord-ft", tmp_path, observer=Hearing(), epochs=3, checkpoint_every=1)
     learner.learn_task()
-    batches = learner.at.steps / 3
+    batches = learner.progress.steps / 3
     assert batches >= 3
     assert all(seconds >= batches for seconds in heard), "every checkpoint looks at the clock"
-    assert sum(heard) <= learner.at.seconds
+    assert sum(heard) <= learner.progress.seconds

@@ -19,9 +19,9 @@ def test_figures_come_back_exactly(name):
     run = small_run(name)
     run.learn_task()
     run.learn_task(old_tasks=False)
-    run.at.losses, run.at.rate = [math.inf, 0.1], 0.1
-    assert Progress.of(packed(run.at.state())) == run.at
-    state = run.at.state()
+    run.progress.losses, run.progress.rate = [math.inf, 0.1], 0.1
+    assert Progress.of(packed(run.progress.state())) == run.progress
+    state = run.progress.state()
     run.learn()
     again = Progress.of(packed(state))
     assert (again.task, len(again.rows), len(again.kernels)) == (2, 2, 1), "a state stands by itself"
@@ -75,8 +75,8 @@ def test_a_phase_that_the_method_does_not_have_is_refused():
 def test_figures_that_are_not_as_many_as_told_are_refused(length):
     run = small_run("ord-ft")
     run.learn_task()
-    for change in ({"lengths": [length]}, {"table": {**run.at.state()["rows"]["table"], "shape": [length]}}):
-        state = run.at.state()
+    for change in ({"lengths": [length]}, {"table": {**run.progress.state()["rows"]["table"], "shape": [length]}}):
+        state = run.progress.state()
         state["rows"] |= change
         with pytest.raises(ValueError, match=r"checkpoint has|of the checkpoint"):
             Progress.of(state)

@@ -11,7 +11,7 @@ from ucb import engine
 from ucb.bayes import mean_forward
 from ucb.data.streams import Scenario
 from ucb.engine import InterruptedRunError, Job
-from ucb.engine.evaluate import judge
+from ucb.engine.evaluate import evaluate
 
 TIMES = ("seconds", "task_seconds", "peak_memory_bytes")
 BEFORE = {"benchmark", "method", "seed", "tasks", "single_head", "blur", "faces", "data", "net", "device"}
@@ -82,8 +82,10 @@ def test_a_told_task_is_judged_over_its_own_outputs_only(told_and_hidden):
             logits = mean_forward(net, task.prepare(x))
         own = logits[:, first : first + 2].argmax(1) == y
         anywhere = logits.argmax(1) == y + first
-        assert told.at.judged_last[index].mean_weight_accuracy == pytest.approx(100 * float(own.double().mean()))
-        assert hidden.at.judged_last[index].mean_weight_accuracy == pytest.approx(100 * float(anywhere.double().mean()))
+        assert told.progress.metrics_last[index].mean_weight_accuracy == pytest.approx(100 * float(own.double().mean()))
+        assert hidden.progress.metrics_last[index].mean_weight_accuracy == pytest.approx(
+            100 * float(anywhere.double().mean())
+        )
     assert told.matrix.acc > hidden.matrix.acc + 10, "with the loss over own classes hidden tasks are mixed up"
 
 
@@ -114,7 +116,7 @@ def test_the_right_class_of_another_task_is_wrong_where_outputs_are_apart(scenar
     stream = tiny_stream(tasks=2, scenario=scenario)
     (outputs,) = stream.head_sizes
     _, labels = next(stream.tasks[1].test.batches(torch.arange(300), 300, torch.device("cpu")))
-    judged = judge(RightDigitOfTheFirstTask(labels, outputs), stream, 1, 1, torch.device("cpu"), 0)
+    judged = evaluate(RightDigitOfTheFirstTask(labels, outputs), stream, 1, 1, torch.device("cpu"), 0)
     assert judged.accuracy == accuracy
 
 

@@ -8,7 +8,7 @@ from tests.engine.runs import figures, small_run
 from tests.methods.data import Given
 from tests.streams import tiny_stream
 from ucb.data.streams import Scenario
-from ucb.methods import Asked, TaskInfo, known_methods
+from ucb.methods import EvalContext, TaskInfo, known_methods
 from ucb.methods.conjugate import ConjugateSettings
 from ucb.nets import build_net, mlp
 from ucb.seeds import generator_for
@@ -46,17 +46,17 @@ def test_tasks_in_any_order_leave_the_same_head():
     second = learnt([2, 0, 1])
     torch.testing.assert_close(first.head.weights, second.head.weights, rtol=0, atol=1e-9)
     x = tasks()[0][0]
-    said = [m.logits(x, Asked(0), 0, generator_for()) for m in (first, second)]
+    said = [m.logits(x, EvalContext(0), 0, generator_for()) for m in (first, second)]
     torch.testing.assert_close(said[0], said[1])
 
 
 def test_the_trunk_learns_the_first_task_and_then_stays():
     run = small_run("conjugate", stream=tiny_stream(scenario=HIDDEN))
     run.learn_task()
-    assert run.at.epochs_used == [2]
+    assert run.progress.epochs_used == [2]
     trunk = {name: value.clone() for name, value in run.method.net.trunk.state_dict().items()}
     run.learn()
-    assert run.at.epochs_used == [2, 0, 0]
+    assert run.progress.epochs_used == [2, 0, 0]
     assert all(torch.equal(trunk[name], value) for name, value in run.method.net.trunk.state_dict().items())
     assert run.method.head.counts.sum() == sum(len(task.train) for task in run.stream.tasks)
 
@@ -68,14 +68,14 @@ def test_with_heads_of_their_own_tasks_share_one_layer_and_answer_with_their_out
     x = torch.randn(5, 8)
     whole = run.method.settings.sharpness * run.method.head(run.method.net.trunk(x))
     for index in range(3):
-        own = run.method.logits(x, Asked(index, index), 0, generator_for())
+        own = run.method.logits(x, EvalContext(index, index), 0, generator_for())
         torch.testing.assert_close(own[0], whole[:, 2 * index : 2 * index + 2])
 
 
 def test_samples_have_the_posteriors_spread():
     method = learnt([0, 1, 2])
     x = tasks()[1][0][:3]
-    drawn = method.logits(x, Asked(0), 20_000, generator_for("samples")) / method.settings.sharpness
+    drawn = method.logits(x, EvalContext(0), 20_000, generator_for("samples")) / method.settings.sharpness
     scores = method.head.scores(method.net.trunk(x))
     torch.testing.assert_close(drawn.mean(0), scores.mean, rtol=0, atol=0.01)
     expected = scores.variance[:, None] * method.head.noise().float()

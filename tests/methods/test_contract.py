@@ -12,7 +12,7 @@ from tests.methods.data import Given
 from tests.streams import tiny_stream
 from ucb.data.streams import Examples, Scenario, Stream, Task
 from ucb.engine import DivergedError, Observer
-from ucb.methods import Asked, TaskHiddenError, TaskInfo, known_methods
+from ucb.methods import EvalContext, TaskHiddenError, TaskInfo, known_methods
 from ucb.methods.bayesian import BayesianMethod
 
 METHODS = list(known_methods())
@@ -31,7 +31,7 @@ TINY = {
     "pathnet": {"modules": 4},  # with 16 modules, a tiny net has one unit in each
     "vcl": {"lr": 0.03},
     "vcl-vadam": {"lr": 0.03},
-    "vcl-gng": {"lr": 0.03, "spread": 0.5},  # more is too much noise for 16 units
+    "vcl-gng": {"lr": 0.03, "init_std_ratio": 0.5},  # more is too much noise for 16 units
 }
 """What a method needs to learn a tiny net: the others take a rate of 0.3."""
 
@@ -51,7 +51,7 @@ def test_it_learns_three_tiny_tasks(name, scenario):
     assert run.matrix.after[0][0] > 85
     if SCENARIOS[scenario].heads == "many":
         assert run.matrix.learning > 75  # right after learning, well above chance
-    assert all(math.isfinite(value) for judged in run.at.own + run.at.last for value in judged)
+    assert all(math.isfinite(value) for judged in run.progress.own + run.progress.last for value in judged)
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -83,7 +83,7 @@ def test_going_on_from_a_checkpoint_equals_never_having_stopped(name, moment, tm
     """The run is cut somewhere and a fresh one goes on from the last checkpoint, which was some steps earlier."""
     whole = small_run(name)
     whole.learn()
-    if moment > whole.at.steps:
+    if moment > whole.progress.steps:
         pytest.skip("the run is over by then")
     cut = small_run(name, tmp_path, observer=StopAt(moment))
     with pytest.raises(KeyboardInterrupt):
@@ -107,7 +107,7 @@ def check_that_state_is_all_there_is(name):
         method.begin_task(TaskInfo(2, 40, 2, range(2)))
     for _ in range(3):
         assert torch.equal(run.method.learn(x, y), fresh.method.learn(x, y))
-    answers = [m.logits(x, Asked(1, 1), 4, torch.Generator().manual_seed(0)) for m in (run.method, fresh.method)]
+    answers = [m.logits(x, EvalContext(1, 1), 4, torch.Generator().manual_seed(0)) for m in (run.method, fresh.method)]
     assert torch.equal(*answers)
 
 
@@ -178,7 +178,7 @@ def test_a_loss_that_diverges_stops_the_run_and_the_last_good_state_stays(name, 
         run.learn_task()
     again = small_run(name, tmp_path, stream)
     assert again.resume()
-    assert again.at.task == 2
+    assert again.progress.task == 2
     assert all(torch.equal(good[key], value) for key, value in weights(again).items())
 
 
@@ -228,7 +228,7 @@ def test_the_optimiser_does_not_grow_with_heads_that_rest(name):
 def test_what_earlier_versions_saved_is_loaded(name):
     """They kept heads that rest in the optimiser."""
     old, new = small_run(name), small_run(name)
-    old.method.heads_return = True
+    old.method.heads_learn_again = True
     states = []
     for _ in range(2):
         old.learn_task()
@@ -239,7 +239,7 @@ def test_what_earlier_versions_saved_is_loaded(name):
     assert figures(new) == figures(old)
     assert all(torch.equal(value, weights(old)[key]) for key, value in weights(new).items())
     new.load_state_dict(states[0])
-    assert new.at.task == 1
+    assert new.progress.task == 1
 
 
 @pytest.mark.parametrize("name", [name for name in BAYESIAN if name != "bbb-jt"])
@@ -312,4 +312,4 @@ def test_a_hidden_task_cannot_be_asked_for():
     run.method.logits = curious
     run.learn()
     assert set(asked) == {0}
-    assert Asked(0, 3).index == 3
+    assert EvalContext(0, 3).index == 3

@@ -6,7 +6,7 @@ import torch
 from tests.methods.data import Given
 from tests.nets.test_stages import conv_net
 from ucb.engine.config import with_values
-from ucb.methods import Asked, TaskInfo
+from ucb.methods import EvalContext, TaskInfo
 from ucb.methods.hat import HAT, HATSettings
 from ucb.nets import mlp
 
@@ -30,7 +30,7 @@ def use(method, *, every):
 
 
 def answers(method, index, head=None):
-    return method.logits(X.to(method.free[0].dtype), Asked(index if head is None else head, index), 0, None)[0]
+    return method.logits(X.to(method.free[0].dtype), EvalContext(index if head is None else head, index), 0, None)[0]
 
 
 def test_weights_between_used_units_do_not_move_by_one_bit_and_others_do():

@@ -15,7 +15,7 @@ from ucb.data.streams.examples import Preparation
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import pack, unpack
 from ucb.engine.config import with_values
-from ucb.methods import Asked, TaskInfo, known_methods
+from ucb.methods import EvalContext, TaskInfo, known_methods
 from ucb.nets import HeadedNet, alexnet, resnet18
 from ucb.nets.stages import draw_weights, split
 from ucb.seeds import derived_seed, generator_for
@@ -57,9 +57,9 @@ TASKS = {"resnet18 task-batch": 3}  # of the others, two tasks say as much
 SETTINGS = {
     "pathnet": {"lr": 0.005},  # three modules a stage are summed, in five stages: 0.05 diverges
     "ucb-ng": {"lr": 0.03},  # its usual rate was chosen for one hidden layer
-    "vcl-vadam": {"lr": 0.03, "spread": 0.3, "temperature": 0.001},  # so that the prior leaves it free to move
+    "vcl-vadam": {"lr": 0.03, "init_std_ratio": 0.3, "temperature": 0.001},  # so that the prior leaves it free to move
 }
-QUIET = {"samples": 1, "spread": 0.1}
+QUIET = {"samples": 1, "init_std_ratio": 0.1}
 """For Bayesian methods: so little noise that a few steps show where they lead."""
 
 
@@ -129,7 +129,7 @@ WITH_STEPS = [(name, net) for name, net in EVERY if name != "conjugate"]
 def test_an_exact_head_learns_tasks_on_every_net(net):
     run = short_run("conjugate", net)
     run.learn()
-    assert all(math.isfinite(value) for judged in run.at.own + run.at.last for value in judged)
+    assert all(math.isfinite(value) for judged in run.progress.own + run.progress.last for value in judged)
     assert run.method.head.counts.sum() == sum(len(task.train) for task in run.stream.tasks)
 
 
@@ -137,7 +137,7 @@ def test_an_exact_head_learns_tasks_on_every_net(net):
 def test_it_learns_tasks_and_goes_on_bit_for_bit_from_the_middle_of_the_last(name, net):
     whole, first, last = learnt(name, net).run, learnt(name, net).first, learnt(name, net).after[-1]
     assert [len(row) for row in whole.matrix.after] == list(range(1, TASKS.get(net, 2) + 1))
-    assert all(math.isfinite(value) for judged in whole.at.own + whole.at.last for value in judged)
+    assert all(math.isfinite(value) for judged in whole.progress.own + whole.progress.last for value in judged)
     assert any(not torch.equal(first[key], value) for key, value in last.items() if "trunk" in key)
     fresh = short_run(name, net, seed=5)
     fresh.load_state_dict(unpack(learnt(name, net).middle))
@@ -207,6 +207,6 @@ def test_it_takes_a_step_on_alexnet_as_it_is(name):
     method, (x, y) = learner(name, lambda heads: alexnet(SHAPE, heads)), some_images(4)
     method.begin_task(TaskInfo(0, len(y), 0, range(2)))
     assert math.isfinite(float(method.learn(x, y)))
-    answer = method.logits(x, Asked(0, 0), 1, torch.Generator().manual_seed(0))
+    answer = method.logits(x, EvalContext(0, 0), 1, torch.Generator().manual_seed(0))
     assert answer.shape == (1, 4, 2)
     assert answer.isfinite().all()

@@ -7,7 +7,7 @@ import torch
 
 from tests.methods.data import Given
 from tests.methods.shared_net import info, learner, shared_copy
-from ucb.methods import Asked
+from ucb.methods import EvalContext
 from ucb.methods.per_example import fisher
 from ucb.nets import mlp
 
@@ -84,12 +84,12 @@ def test_heads_are_never_merged(name):
 def test_a_task_begins_with_the_last_trained_weights_and_answers_come_from_the_merged(name):
     method, x = learner(name, three_heads(), lr=0.5), torch.randn(6, 4)
     trained, _, merged = learn_tasks(method)
-    answer = method.logits(x, Asked(0, 0), 0, torch.Generator())
+    answer = method.logits(x, EvalContext(0, 0), 0, torch.Generator())
     hidden = (x @ merged[-1]["trunk.1.weight"].T + merged[-1]["trunk.1.bias"]).relu()
     torch.testing.assert_close(answer[0], method.net.heads[0](hidden))
     method.begin_task(info(3, 0))
     assert all(torch.equal(p, trained[-1][name]) for name, p in method.shared().items())
-    assert not torch.allclose(answer, method.logits(x, Asked(0, 0), 0, torch.Generator()))
+    assert not torch.allclose(answer, method.logits(x, EvalContext(0, 0), 0, torch.Generator()))
 
 
 def test_l2_transfer_is_the_implicit_step_towards_the_last_trained_weights():

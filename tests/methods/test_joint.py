@@ -61,6 +61,6 @@ def test_once_on_all_tasks_equals_the_last_of_many_but_for_noise(name):
     assert math.isnan(once.matrix.bwt)
     assert all(math.isnan(value) for row in once.matrix.after[:-1] for value in row)
     assert abs(once.matrix.acc - many.matrix.acc) < 5
-    assert once.at.steps < many.at.steps
+    assert once.progress.steps < many.progress.steps
     if name == "ord-jt":  # no noise, and the same order of data: the same weights
         assert all(torch.equal(weights(once)[key], value) for key, value in weights(many).items())

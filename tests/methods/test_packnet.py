@@ -7,7 +7,7 @@ import torch.nn.functional as F
 
 from tests.methods.data import Given
 from tests.methods.nets import begin, conv_net, made, small_net, task_data
-from ucb.methods import Asked
+from ucb.methods import EvalContext
 
 
 def learn_task(method, index, heads, shape=(8,), steps=12):
@@ -23,7 +23,9 @@ def learn_task(method, index, heads, shape=(8,), steps=12):
 
 
 def answer(method, index, heads, shape=(8,)):
-    return method.logits(task_data(index, shape)[0], Asked(index if heads > 1 else 0, index), 3, torch.Generator())
+    return method.logits(
+        task_data(index, shape)[0], EvalContext(index if heads > 1 else 0, index), 3, torch.Generator()
+    )
 
 
 NETS = {
@@ -103,7 +105,7 @@ def test_an_unseen_task_is_answered_with_all_owned_weights_and_the_first_with_th
     x = task_data(0)[0]
     with method.net.using(2):
         plain = method.net(x).detach()
-    assert torch.equal(method.logits(x, Asked(2, 2), 0, torch.Generator())[0], plain)
+    assert torch.equal(method.logits(x, EvalContext(2, 2), 0, torch.Generator())[0], plain)
     learn_task(method, 0, 3)
     begin(method, 1)
     method.learn(*task_data(1))
@@ -114,7 +116,7 @@ def test_an_unseen_task_is_answered_with_all_owned_weights_and_the_first_with_th
                 p.mul_(method.owners.of[name] == 1)
     for index, net in ((0, owned), (1, method.net), (2, owned)):
         with net.using(index), torch.no_grad():
-            torch.testing.assert_close(method.logits(x, Asked(index, index), 0, torch.Generator())[0], net(x))
+            torch.testing.assert_close(method.logits(x, EvalContext(index, index), 0, torch.Generator())[0], net(x))
 
 
 def test_owners_are_packed_in_the_state():

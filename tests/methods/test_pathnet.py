@@ -7,7 +7,7 @@ from torch import nn
 
 from tests.methods.data import Given
 from tests.nets.test_stages import conv_net
-from ucb.methods import Asked, TaskInfo
+from ucb.methods import EvalContext, TaskInfo
 from ucb.methods.pathnet import Evolution, PathNet, PathNetSettings
 from ucb.nets import mlp
 
@@ -43,10 +43,10 @@ def test_a_finished_path_stays_and_all_other_modules_are_drawn_anew(kind):
         learn_task(method, index)
         path = method.evolution.best
         before = [[weights(module) for module in bank] for bank in method.net.banks]
-        answer = method.logits(X, Asked(index, index), 0, None)
+        answer = method.logits(X, EvalContext(index, index), 0, None)
         method.end_task(Given(X, Y))
         assert method.paths[index] == path
-        assert torch.equal(method.logits(X, Asked(index, index), 0, None), answer)
+        assert torch.equal(method.logits(X, EvalContext(index, index), 0, None), answer)
         known[index] = answer
         kept |= {(d, i): before[d][i] for d, used in enumerate(path) for i in used}
         assert method.frozen() == kept.keys()
@@ -54,7 +54,7 @@ def test_a_finished_path_stays_and_all_other_modules_are_drawn_anew(kind):
             for i, module in enumerate(bank):
                 assert same(weights(module), kept.get((d, i), before[d][i])) == ((d, i) in kept)
         for old, logits in known.items():
-            assert torch.equal(method.logits(X, Asked(old, old), 0, None), logits)
+            assert torch.equal(method.logits(X, EvalContext(old, old), 0, None), logits)
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])

@@ -5,7 +5,7 @@ from torch import nn
 
 from tests.methods.data import Given
 from tests.nets.test_stages import conv_net
-from ucb.methods import Asked, TaskInfo
+from ucb.methods import EvalContext, TaskInfo
 from ucb.methods.pnn import PNN, OwnHeadSettings
 from ucb.nets import HeadedNet, mlp
 from ucb.nets.stages import split
@@ -30,7 +30,7 @@ def pnn(net, **settings):
 
 
 def answers(method, index):
-    return method.logits(X, Asked(index, index), 0, None)[0]
+    return method.logits(X, EvalContext(index, index), 0, None)[0]
 
 
 @pytest.mark.parametrize("kind", NETS)
@@ -131,7 +131,7 @@ def test_columns_before_the_present_one_do_not_drop_units():
 def test_too_many_tasks_or_too_small_a_net_get_one_sentence():
     method = pnn(mlp((64,), [6], [40]), tasks=2)
     with pytest.raises(ValueError, match="pnn was built for 2 tasks, and there are more: set tasks"):
-        method.logits(X, Asked(0, 2), 0, None)
+        method.logits(X, EvalContext(0, 2), 0, None)
     with pytest.raises(ValueError, match="pnn was built for 2 tasks"):
         method.begin_task(TaskInfo(2, 20, 0, range(2)))
     with pytest.raises(ValueError, match="too small"):

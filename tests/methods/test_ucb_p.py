@@ -7,7 +7,7 @@ import torch
 from tests.methods.data import Given
 from tests.methods.nets import begin, conv_net, made, small_net, task_data
 from ucb.bayes import gaussians, mean_forward
-from ucb.methods import Asked
+from ucb.methods import EvalContext
 
 NETS = {
     "several heads": (small_net, 3, (8,)),
@@ -35,7 +35,7 @@ def own_answers(method, x):
 
 
 def answers(method, index, heads=3, shape=(8,)):
-    x, asked = task_data(index, shape)[0], Asked(index if heads > 1 else 0, index)
+    x, asked = task_data(index, shape)[0], EvalContext(index if heads > 1 else 0, index)
     return [method.logits(x, asked, samples, torch.Generator().manual_seed(3)) for samples in (0, 3)]
 
 
@@ -103,7 +103,7 @@ def test_the_ratio_is_the_largest_that_the_tolerance_allows(kind):
     assert method.pruned["ratios"] == pytest.approx([max(fitting)[0]])
     assert method.pruned["before"] == pytest.approx([whole])
     assert method.pruned["after"] == pytest.approx([max(fitting)[1]])
-    assert accuracy(method.logits(x, Asked(0, 0), 0, torch.Generator())[0], y) == pytest.approx(max(fitting)[1])
+    assert accuracy(method.logits(x, EvalContext(0, 0), 0, torch.Generator())[0], y) == pytest.approx(max(fitting)[1])
     for name in method.ownable:
         weights = method.owners.of[name]
         assert int(method.owners.free(name).sum()) == round(max(fitting)[0] * weights.numel())
@@ -172,7 +172,7 @@ def test_unseen_tasks_are_answered_with_owned_weights():
     x = task_data(0)[0]
     with method.net.eval().using(1):
         whole = mean_forward(method.net, x)
-    assert torch.equal(method.logits(x, Asked(1, 1), 0, torch.Generator())[0], whole)  # before anything began
+    assert torch.equal(method.logits(x, EvalContext(1, 1), 0, torch.Generator())[0], whole)  # before anything began
     learn_task(method, 0)
     pruned = copy.deepcopy(method.net).eval()
     with torch.no_grad():
@@ -181,7 +181,7 @@ def test_unseen_tasks_are_answered_with_owned_weights():
                 g.mu.mul_(method.owners.of[name] == 1)
     for index in (0, 1, 2):
         with pruned.using(index):
-            torch.testing.assert_close(method.logits(x, Asked(index, index), 0, None)[0], mean_forward(pruned, x))
+            torch.testing.assert_close(method.logits(x, EvalContext(index, index), 0, None)[0], mean_forward(pruned, x))
 
 
 def test_a_state_from_the_middle_of_a_task_goes_on_alike():

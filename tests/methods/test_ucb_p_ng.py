@@ -10,7 +10,7 @@ from tests.methods.data import Given
 from tests.methods.nets import begin, conv_net, made, small_net, task_data
 from ucb.bayes import gaussians, mean_forward
 from ucb.engine.result import stored_values
-from ucb.methods import Asked
+from ucb.methods import EvalContext
 
 NETS = {
     "several heads": (small_net, 3, (8,)),
@@ -18,7 +18,7 @@ NETS = {
     "convolutional": (conv_net, 3, (1, 6, 6)),
     "convolutional with one head": (lambda: conv_net((6,)), 1, (1, 6, 6)),
 }
-QUICK = {"lr": 0.2, "samples": 2, "spread": 0.5}
+QUICK = {"lr": 0.2, "samples": 2, "init_std_ratio": 0.5}
 
 
 def learn_task(method, index, heads=3, shape=(8,), steps=10, until="end"):
@@ -41,7 +41,7 @@ def learn_task(method, index, heads=3, shape=(8,), steps=10, until="end"):
 
 
 def answers(method, index, heads=3, shape=(8,)):
-    x, asked = task_data(index, shape)[0], Asked(index if heads > 1 else 0, index)
+    x, asked = task_data(index, shape)[0], EvalContext(index if heads > 1 else 0, index)
     return [method.logits(x, asked, samples, torch.Generator().manual_seed(3)) for samples in (0, 3)]
 
 

@@ -48,7 +48,7 @@ def train(method, x, y, rates):
 @pytest.mark.parametrize(("kind", "settings"), [(VCL, VCLSettings), (VCLGNG, VCLGNGSettings)])
 def test_three_tasks_give_the_exact_sequential_posterior(double, kind, settings):
     """Means within 0.1 exact standard deviations, spreads within 3 %."""
-    method = regression(kind, settings(lr=0.03, spread=0.05, prior_sigma=0.7, samples=8))
+    method = regression(kind, settings(lr=0.03, init_std_ratio=0.05, prior_sigma=0.7, samples=8))
     weight = method.net.trunk.posterior["weight"]
     precision, mean = torch.full((4,), 0.7**-2), torch.zeros(4)
     for index, rows in enumerate(SIZES):

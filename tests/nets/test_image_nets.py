@@ -126,7 +126,7 @@ def test_bayesian_twins_come_from_the_conversion(name):
     small = {"mlp": {"hidden": [12]}, "alexnet": {"dropout": 0.0}, "resnet18": {"width": 4}}[name]
     net = build_net(name, (3, 32, 32), [2, 3], small)
     weights = size(net)
-    twin = to_bayesian(net, spread=1e-6).eval()
+    twin = to_bayesian(net, init_std_ratio=1e-6).eval()
     assert sum(g.mu.numel() for _, g in gaussians(twin)) == weights
     x = torch.randn(2, 3, 32, 32)
     out = forward(twin, x, 2, estimator="weights")

@@ -72,7 +72,7 @@ def test_one_pass_without_boundaries_gathers_the_precision_of_a_task():
         sigma = gaussian.sigma.detach()
         torch.testing.assert_close(sigma, expected.rsqrt())
         gaussian.mu.grad = torch.ones_like(gaussian.mu)
-        optimizer.add_observed([gaussian.mu], [torch.full_like(gaussian.mu, (batch * c) ** 0.5)], batch)
+        optimizer.add_curvature([gaussian.mu], [torch.full_like(gaussian.mu, (batch * c) ** 0.5)], batch)
         mu = gaussian.mu.detach().clone()
         optimizer.step()
         expected = expected + batch * c / temperature

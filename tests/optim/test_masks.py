@@ -109,7 +109,7 @@ def test_a_pruned_weight_does_not_change_by_one_bit(name):
 
 
 def test_a_pruned_weight_carries_no_noise_and_does_not_train():
-    net = to_bayesian(nn.Linear(4, 3), spread=1.0)
+    net = to_bayesian(nn.Linear(4, 3), init_std_ratio=1.0)
     weight = net.posterior["weight"]
     keep = torch.rand(3, 4) > 0.5
     weight.prune(keep)

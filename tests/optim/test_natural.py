@@ -17,7 +17,7 @@ NOISE = 0.5
 def see(optimizer, gradients, rows=1):
     """Let the optimiser observe gradients of the one weight tensor that it has, and step."""
     (mu,) = optimizer.learning_means()
-    optimizer.add_observed([mu], [gradients], rows)
+    optimizer.add_curvature([mu], [gradients], rows)
     optimizer.step()
 
 
@@ -92,7 +92,7 @@ def test_several_looks_before_a_step_count_as_one(double):
     optimizer = UCBNG(param_groups(net), 60)
     (mu,) = optimizer.learning_means()
     a, b = torch.randn(2, 1, 4)
-    optimizer.add_observed([mu], [a], 3)
+    optimizer.add_curvature([mu], [a], 3)
     see(optimizer, b, 5)
     torch.testing.assert_close(optimizer.state[mu]["curvature"], (a + b) ** 2 / 8)
 
@@ -171,7 +171,7 @@ def test_the_mean_fits_and_the_pull_makes_it_the_posterior_mean(double):
 
 
 def test_the_prior_spread_is_by_default_each_layers_own_start():
-    net = to_bayesian(nn.Sequential(nn.Linear(100, 10), nn.Linear(10, 2)), spread=0.1)
+    net = to_bayesian(nn.Sequential(nn.Linear(100, 10), nn.Linear(10, 2)), init_std_ratio=0.1)
     start = {name: g.sigma.detach().clone() for name, g in gaussians(net)}
     UCBNG(param_groups(net), 50)
     for name, gaussian in gaussians(net):
@@ -309,7 +309,7 @@ def test_a_new_head_starts_at_the_prior_and_the_base_rate(double):
     weight = head.posterior["weight"]
     before = weight.mu.detach().clone()
     weight.mu.grad = torch.ones_like(before)
-    optimizer.add_observed([weight.mu], [torch.zeros_like(before)], 1)
+    optimizer.add_curvature([weight.mu], [torch.zeros_like(before)], 1)
     optimizer.step()
     torch.testing.assert_close(before - weight.mu, torch.full_like(before, 0.5))
 

@@ -12,13 +12,13 @@ from ucb.optim.base import drop_groups
 
 @pytest.fixture
 def net(double):
-    net = to_bayesian(nn.Sequential(nn.Linear(4, 5), nn.PReLU(), nn.Linear(5, 3)), spread=0.5)
+    net = to_bayesian(nn.Sequential(nn.Linear(4, 5), nn.PReLU(), nn.Linear(5, 3)), init_std_ratio=0.5)
     for _, gaussian in gaussians(net):
         gaussian.set_sigma(torch.rand_like(gaussian.mu) * 0.5 + 0.01)
     return net
 
 
-pytestmark = pytest.mark.filterwarnings("ignore::ucb.bayes.LeftDeterministic")
+pytestmark = pytest.mark.filterwarnings("ignore::ucb.bayes.DeterministicWarning")
 
 
 def give_gradients(net, seed=0):

@@ -16,7 +16,7 @@ from tests.data import archives
 from tests.data.readers.files import everything
 from tests.incremental.data import blobs
 from ucb.data.parsers import idx_array, read_svhn
-from ucb.data.readers import images, labelled
+from ucb.data.readers import images, open_labelled
 from ucb.data.readers.archives import names as member_names
 from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
@@ -44,7 +44,7 @@ def zeros(path, **arrays):
 def test_arrays_that_unpack_to_much(tmp_path):
     path = zeros(tmp_path / "wave.npz", x=np.zeros((3000, 100)), y=np.zeros(3000, int))
     with pytest.raises(RefusedFileError, match=r"wave\.npz unpacks to 2,400,000 bytes and more, and 1,000,000 are the"):
-        labelled(path)
+        open_labelled(path)
     x, y = np.zeros((2000, 28, 28), np.uint8), np.zeros(2000, np.uint8)
     zeros(path, x_train=x, y_train=y, x_test=x, y_test=y, class_names=np.array(["a"]))
     with pytest.raises(RefusedFileError, match="unpacks to"):
@@ -54,23 +54,23 @@ def test_arrays_that_unpack_to_much(tmp_path):
 @pytest.mark.usefixtures("low")
 def test_arrays_that_their_file_has_room_for_are_read(tmp_path):
     np.savez(tmp_path / "wave.npz", x=np.random.default_rng(0).random((3000, 100)), y=np.arange(3000) % 2)
-    assert len(labelled(tmp_path / "wave.npz")) == 3000
+    assert len(open_labelled(tmp_path / "wave.npz")) == 3000
 
 
 def test_arrays_beyond_the_memory(tmp_path, monkeypatch):
     path = zeros(tmp_path / "wave.npz", x=np.zeros((3000, 100)), y=np.zeros(3000, int))
     monkeypatch.setattr(ceilings, "memory", lambda: 100_000)
     with pytest.raises(RefusedFileError, match="100,000 are the most"):
-        labelled(path)
+        open_labelled(path)
 
 
 def test_tables_with_a_million_columns(tmp_path):
     path = tmp_path / "wave.csv"
     path.write_text(",".join([*(f"c{n}" for n in range(999_999)), "label"]) + "\n")
     with pytest.raises(ValueError, match=r"wave\.csv has 1,000,000 columns, and 100,000 are the most"):
-        labelled(path)
+        open_labelled(path)
     with pytest.raises(ValueError, match="100,001 columns"):
-        labelled(zeros(tmp_path / "wave.npz", x=np.zeros((2, 100_001), np.uint8), y=np.arange(2)))
+        open_labelled(zeros(tmp_path / "wave.npz", x=np.zeros((2, 100_001), np.uint8), y=np.arange(2)))
 
 
 @pytest.mark.parametrize("row", ["1," * 600, '"' + "1\n" * 600 + '",1\n', '1,"\n",' * 200])
@@ -80,7 +80,7 @@ def test_a_row_that_never_ends(tmp_path, monkeypatch, row):
     path = tmp_path / "wave.csv"
     path.write_text("p,label\n" + "1,a\n" * 500 + row)
     with pytest.raises(ValueError, match=r"wave\.csv: a row has more than 1,000 characters"):
-        labelled(path)
+        open_labelled(path)
 
 
 def test_rows_of_which_none_can_be_used_are_not_listed_for_ever(tmp_path, monkeypatch):
@@ -88,7 +88,7 @@ def test_rows_of_which_none_can_be_used_are_not_listed_for_ever(tmp_path, monkey
     path = tmp_path / "wave.csv"
     path.write_text("p,label\n1,a\n" + "\n".join("x,a" for _ in range(200)))
     with pytest.raises(ValueError, match=r"more than 100 rows cannot be used; row 2: column 'p' holds 'x'"):
-        labelled(path)
+        open_labelled(path)
 
 
 @pytest.mark.usefixtures("low")
@@ -97,7 +97,7 @@ def test_a_parquet_file_of_one_value_over_and_over(tmp_path):
     path = tmp_path / "wave.parquet"
     parquet.write_table(arrow.table({"p": np.zeros(1_000_000), "label": np.zeros(1_000_000, int)}), path)
     with pytest.raises(ValueError, match=r"wave\.parquet holds 1,000,000 rows, which take 4,000,000 bytes, and"):
-        labelled(path)
+        open_labelled(path)
 
 
 @pytest.mark.parametrize("size", [1 << 36, 1 << 32])
@@ -122,7 +122,7 @@ def test_a_checkpoint_beyond_the_memory(tmp_path, monkeypatch):
 
 def header(kind, size, name="a"):
     info = tarfile.TarInfo(name)
-    info.type, info.size = kind, size
+    info.type, info.num_examples = kind, size
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
@@ -228,4 +228,4 @@ def test_ceilings_stand_in_the_documents():
 
 def test_everything_small_is_read(tmp_path):
     (tmp_path / "wave.csv").write_text("p,label\n1,a\n2,b\n")
-    assert everything(labelled(tmp_path / "wave.csv"))[0] == [0, 1]
+    assert everything(open_labelled(tmp_path / "wave.csv"))[0] == [0, 1]

@@ -6,7 +6,7 @@ import torch
 
 from tests.engine.runs import small_run
 from ucb.engine import checkpoint
-from ucb.storage import Copy, brought_to, flatten, unflatten
+from ucb.storage import StateCopy, flatten, move_state, unflatten
 
 STATE = {
     "weights": {"a.b": torch.randn(3, 2), "half": torch.randn(2).half(), "bits": torch.tensor([True, False])},
@@ -49,7 +49,7 @@ def test_flat_tensors_are_apart_from_any_gradient():
 
 def test_a_copy_stands_by_itself_and_is_renewed_in_its_own_memory():
     state = {"net": {"w": torch.ones(2), "n": torch.tensor(3)}, "lr": [0.1, float("inf")], "task": None}
-    copy = Copy(state)
+    copy = StateCopy(state)
     state["net"]["w"] += 1
     state["lr"][0] = 0.2
     same(copy.state, {"net": {"w": torch.ones(2), "n": torch.tensor(3)}, "lr": [0.1, float("inf")], "task": None})
@@ -64,7 +64,7 @@ def test_a_copy_stands_by_itself_and_is_renewed_in_its_own_memory():
 
 def test_a_state_goes_to_a_device_and_a_generator_stays():
     state = {"net": {"w": torch.ones(2)}, "kept": [(torch.ones(1), 3)], "generator": torch.zeros(4), "task": None}
-    found = brought_to(torch.device("meta"), state)
+    found = move_state(torch.device("meta"), state)
     assert found["net"]["w"].is_meta
     assert found["kept"][0][0].is_meta
     assert found["kept"][0][1] == 3

@@ -7,7 +7,17 @@ import sys
 
 import pytest
 
-from ucb.storage import HeldError, RefusedFileError, appending, ceilings, held, opened, read_bytes, read_json, replacing
+from ucb.storage import (
+    HeldError,
+    RefusedFileError,
+    ceilings,
+    hold_lock,
+    open_checked,
+    open_for_append,
+    read_bytes,
+    read_json,
+    replace_atomically,
+)
 from ucb.storage import write_atomically as write
 
 PRECIOUS = b"somebody's, and precious"
@@ -37,7 +47,7 @@ def untouched(victim):
 def test_neither_pipes_nor_devices_are_read(tmp_path, kind):
     path = tmp_path / "file"
     laid(path, kind)
-    for read in (lambda: opened(path, 10), lambda: read_bytes(path, 10), lambda: read_json(path)):
+    for read in (lambda: open_checked(path, 10), lambda: read_bytes(path, 10), lambda: read_json(path)):
         with pytest.raises(RefusedFileError, match="file is a pipe or a device, no plain file"):
             read()
 
@@ -59,7 +69,7 @@ def test_what_is_too_large_is_named_with_its_size_and_the_ceiling(tmp_path, monk
     path = tmp_path / "file"
     path.write_bytes(bytes(1001))
     with pytest.raises(RefusedFileError, match=r"file has 1,001 bytes, and ucb reads 1,000 of such a file at most"):
-        opened(path, 1000)
+        open_checked(path, 1000)
     monkeypatch.setattr(ceilings, "memory", lambda: 500)
     with pytest.raises(RefusedFileError, match="1,001 bytes, and this machine has memory for 500 more"):
         read_bytes(path, 2000)
@@ -108,7 +118,7 @@ def test_a_scratch_file_that_another_process_exchanges_is_not_put_in_place(tmp_p
     path.write_bytes(b"old")
 
     def exchanged():
-        with replacing(path) as file:
+        with replace_atomically(path) as file:
             file.write(b"new")
             (tmp_path / "file.part").unlink()
             (tmp_path / "file.part").write_bytes(b"half of another's")
@@ -119,7 +129,7 @@ def test_a_scratch_file_that_another_process_exchanges_is_not_put_in_place(tmp_p
 
 
 def test_a_disk_without_room_is_told_with_the_file(tmp_path):
-    with pytest.raises(OSError, match="No space") as error, replacing(tmp_path / "file"):
+    with pytest.raises(OSError, match="No space") as error, replace_atomically(tmp_path / "file"):
         raise OSError(errno.ENOSPC, "No space left on device")
     assert error.value.filename == str(tmp_path / "file")
     assert list(tmp_path.iterdir()) == []
@@ -129,7 +139,7 @@ def test_a_disk_without_room_is_told_with_the_file(tmp_path):
 def test_locks_and_logs_are_neither_links_nor_pipes(tmp_path, kind):
     path = tmp_path / "lock"
     victim = laid(path, kind)
-    for use in (lambda: held(path).__enter__(), lambda: appending(path)):
+    for use in (lambda: hold_lock(path).__enter__(), lambda: open_for_append(path)):
         with pytest.raises(RefusedFileError, match="lock is a link or a pipe, and ucb writes to neither there: remove"):
             use()
     untouched(victim)
@@ -140,7 +150,7 @@ def test_a_pipe_that_somebody_reads_is_no_lock_either(tmp_path):
     reader = os.open(tmp_path / "lock", os.O_RDONLY | os.O_NONBLOCK)
     try:
         with pytest.raises(RefusedFileError, match="a pipe or a device"):
-            appending(tmp_path / "lock")
+            open_for_append(tmp_path / "lock")
     finally:
         os.close(reader)
 
@@ -149,12 +159,12 @@ def test_a_lock_is_held_by_one_and_loses_nothing(tmp_path):
     path = tmp_path / "lock"
     path.write_bytes(PRECIOUS)
     program = "import sys, pathlib\nfrom ucb.storage import held\nwith held(pathlib.Path(sys.argv[1])): pass"
-    with held(path):
-        with pytest.raises(HeldError), held(path):
+    with hold_lock(path):
+        with pytest.raises(HeldError), hold_lock(path):
             pass
         other = subprocess.run([sys.executable, "-c", program, str(path)], capture_output=True, text=True)
         assert "HeldError" in other.stderr
-    with held(path):
+    with hold_lock(path):
         assert path.read_bytes() == PRECIOUS
 
 
@@ -171,6 +181,6 @@ def test_a_lock_that_its_holder_removes_is_taken_anew(tmp_path, monkeypatch):
         whole(file, how)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    with held(path):
+    with hold_lock(path):
         assert len(times) == 2
         assert path.exists()

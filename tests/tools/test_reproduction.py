@@ -285,7 +285,7 @@ def test_commands_that_tune_search_what_the_recipe_says_was_tried(monkeypatch, t
         searched.append((record.search, points))
         raise ValueError("that is enough")
 
-    monkeypatch.setattr(trials, "by_grid", no_search)
+    monkeypatch.setattr(trials, "search_grid", no_search)
     lines = [line for line in lines_of_commands() if line.startswith("ucb tune")]
     for line in lines:
         answer = CliRunner().invoke(commands.app, [*shlex.split(line)[1:], "--results", str(tmp_path)])

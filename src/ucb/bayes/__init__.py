@@ -1,6 +1,6 @@
 """Weights that know how sure they are: posterior, priors, layers, conversion, the ELBO and predictions."""
 
-from ucb.bayes.convert import Left, LeftDeterministic, bayesian_form, left_deterministic, to_bayesian
+from ucb.bayes.convert import DeterministicPart, DeterministicWarning, bayesian_form, find_deterministic, to_bayesian
 from ucb.bayes.elbo import ELBO, GaussianLikelihood, Likelihood, Terms, cross_entropy
 from ucb.bayes.layers import (
     BayesBatchNorm,
@@ -24,11 +24,11 @@ __all__ = [
     "BayesLayer",
     "BayesLayerNorm",
     "BayesLinear",
+    "DeterministicPart",
+    "DeterministicWarning",
     "Estimator",
     "Gaussian",
     "GaussianLikelihood",
-    "Left",
-    "LeftDeterministic",
     "Likelihood",
     "Normal",
     "Prediction",
@@ -38,10 +38,10 @@ __all__ = [
     "Terms",
     "bayesian_form",
     "cross_entropy",
+    "find_deterministic",
     "forward",
     "gaussians",
     "kl_divergence",
-    "left_deterministic",
     "mean_forward",
     "predict",
     "to_bayesian",

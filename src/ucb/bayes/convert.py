@@ -30,11 +30,11 @@ Builder = Callable[[Any, dict[str, Gaussian]], BayesLayer]
 _builders: dict[type[nn.Module], Builder] = {}
 
 
-class LeftDeterministic(UserWarning):
+class DeterministicWarning(UserWarning):
     """Some parameters of a converted net stay ordinary numbers."""
 
 
-class Left(NamedTuple):
+class DeterministicPart(NamedTuple):
     """A module that stayed deterministic, and why."""
 
     name: str
@@ -78,27 +78,27 @@ def _layer_norm(layer: nn.LayerNorm, posterior: dict[str, Gaussian]) -> BayesLay
     return BayesLayerNorm(posterior.get("weight"), posterior.get("bias"), shape=layer.normalized_shape, eps=layer.eps)
 
 
-def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True) -> nn.Module:
+def to_bayesian(net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool = True) -> nn.Module:
     """Return the Bayesian twin of ``net``, which itself stays as it is.
 
     The means start at the net's present weights, fresh or pretrained; with ``keep_means=False`` each layer draws new
-    ones by its own ``reset_parameters``. Every weight's sigma starts at ``spread`` times the root mean square of its
-    layer's weights. Whatever has parameters or batch statistics but no Bayesian form stays as it is, and a
-    ``LeftDeterministic`` warning names it; statistics are taken for each weight sample by itself. Parameters that do
+    ones by its own ``reset_parameters``. Every weight's sigma starts at ``init_std_ratio`` times the root mean square
+    of its layer's weights. Whatever has parameters or batch statistics but no Bayesian form stays as it is, and a
+    ``DeterministicWarning`` names it; statistics are taken for each weight sample by itself. Parameters that do
     not require gradients become Gaussians that do not either.
 
     - ``net``: any module; ``forward`` takes and returns what it did before, ``[batch, ...]``.
-    - ``spread``: sigma at the start, relative to the layer's weights; above 0.
+    - ``init_std_ratio``: sigma at the start, relative to the layer's weights; above 0.
     - ``keep_means``: False draws new means.
 
     >>> import torch, ucb
-    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2), spread=0.5)
+    >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2), init_std_ratio=0.5)
     >>> net(torch.randn(8, 20)).shape  # in training mode under one weight sample, in eval mode under the means
     torch.Size([8, 2])
     """
-    checks.positive("spread", spread)
+    checks.positive("init_std_ratio", init_std_ratio)
     twin = _copied(net)
-    left = left_deterministic(twin)
+    left = find_deterministic(twin)
     names_left = {name for name, _ in left}
     layers = {n: m for n, m in twin.named_modules() if type(m) in _builders and n not in names_left}
     if not any(next(layer.parameters(recurse=False), None) is not None for layer in layers.values()):
@@ -109,13 +109,13 @@ def to_bayesian(net: nn.Module, spread: float = 0.1, *, keep_means: bool = True)
     for name, layer in layers.items():
         if not keep_means and hasattr(layer, "reset_parameters"):
             layer.reset_parameters()
-        _become(layer, _builders[type(layer)](layer, _posterior(name, layer, spread, tied)))
+        _become(layer, _builders[type(layer)](layer, _posterior(name, layer, init_std_ratio, tied)))
     for layer in twin.modules():
         if keeps_statistics(layer):
             vars(layer)["forward"] = SampleBySample(layer)
     if left:
         said = "; ".join(f"{name or type(net).__name__} ({reason})" for name, reason in left)
-        warnings.warn(f"left deterministic: {said}", LeftDeterministic, stacklevel=2)
+        warnings.warn(f"left deterministic: {said}", DeterministicWarning, stacklevel=2)
     sample_once_per_call(twin)
     return twin
 
@@ -140,7 +140,7 @@ def _become(layer: nn.Module, bayesian: BayesLayer) -> None:
     layer.__class__ = type(bayesian)
 
 
-def left_deterministic(net: nn.Module) -> list[Left]:
+def find_deterministic(net: nn.Module) -> list[DeterministicPart]:
     """Name every module whose own parameters or batch statistics are, or would stay, ordinary, and say why."""
     owners = {name: m for name, m in net.named_modules() if _owns_parameters(m) and not isinstance(m, Gaussian)}
     reasons = {name: reason for name, module in owners.items() if (reason := _obstacle(name, module))}
@@ -156,7 +156,7 @@ def left_deterministic(net: nn.Module) -> list[Left]:
         }
         reasons |= new
         spreading = bool(new)
-    return [Left(name, reasons[name]) for name in owners if name in reasons]
+    return [DeterministicPart(name, reasons[name]) for name in owners if name in reasons]
 
 
 def _owns_parameters(module: nn.Module) -> bool:
@@ -176,12 +176,12 @@ def _obstacle(name: str, module: nn.Module) -> str | None:
     return None
 
 
-def _posterior(name: str, layer: nn.Module, spread: float, tied: dict[Tensor, Gaussian]) -> dict[str, Gaussian]:
+def _posterior(name: str, layer: nn.Module, init_std_ratio: float, tied: dict[Tensor, Gaussian]) -> dict[str, Gaussian]:
     """Make the Gaussians of a layer's own parameters; a parameter that was met before keeps its Gaussian."""
     parameters = dict(layer.named_parameters(recurse=False))
     for own, parameter in parameters.items():
         checks.finite(f"{name}.{own}".lstrip("."), parameter)
-    sigma = spread * _weight_scale(parameters)
+    sigma = init_std_ratio * _weight_scale(parameters)
     for parameter in parameters.values():
         if parameter not in tied:
             gaussian = Gaussian(parameter, sigma)

@@ -54,21 +54,21 @@ def signed_gradients(
     """
     if len(x) == 0:
         raise ValueError("no curvature can be seen in an empty batch")
-    with torch.enable_grad(), at_rest(net):
+    with torch.enable_grad(), eval_mode(net):
         values = roots(mean_forward(net, x))
         total = (values * _signs(values.detach(), Pass("mean", generator=generator))).sum()
     return torch.autograd.grad(total, weights, allow_unused=True)
 
 
 def _signs(like: Tensor, p: Pass) -> Tensor:
-    if like.dim() == 2 and fused.serves(like):
+    if like.dim() == 2 and fused.supports(like):
         noise = fused.local_noise(torch.zeros_like(like), torch.ones_like(like), *p.new_noise(like.device), 1)
         return noise.sign()
     return p.signs(tuple(like.shape), like)
 
 
 @contextmanager
-def at_rest(net: nn.Module) -> Iterator[None]:
+def eval_mode(net: nn.Module) -> Iterator[None]:
     """Put a net into eval mode for the block."""
     training = [module for module in net.modules() if module.training]
     for module in training:

@@ -18,12 +18,12 @@ from ucb.bayes.curvature import Roots, class_roots
 from ucb.bayes.gradients import (
     Penalty,
     can_fuse,
-    fused_gradients,
-    fused_kl_gradients,
-    lean_gradients,
-    lean_kl_gradients,
+    sequential_gradients,
+    sequential_kl_gradients,
+    stacked_gradients,
+    stacked_kl_gradients,
 )
-from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, drawn_on
+from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, stack_drawn_weights
 from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, kl_divergence
 from ucb.bayes.sampling import plan, walk
 from ucb.checks import positive
@@ -70,14 +70,14 @@ class Terms(NamedTuple):
 
 @dataclass(frozen=True)
 class ELBO:
-    """The (negative) evidence lower bound per example, for a task of ``size`` training examples.
+    """The (negative) evidence lower bound per example, for a task of ``num_examples`` training examples.
 
     ``samples`` weight samples estimate the likelihood, ``prior_samples`` the prior term where it has no closed form;
     under the ``weights`` estimator both use the same samples as far as they reach. ``stack`` is as in
     :func:`ucb.bayes.forward`. ``roots`` says how a likelihood of your own is curved (:mod:`ucb.bayes.curvature`), which
     :class:`ucb.optim.UCBNG` wants to know; for those that ship it is known.
 
-    - ``size``: N, the number of the task's training examples.
+    - ``num_examples``: N, the number of the task's training examples.
     - ``prior``: the prior of the weights; by default the paper's :class:`ScaleMixture`.
     - ``likelihood``: a function of output ``[batch, ...]`` and target that gives the mean NLL of the rows; by default
       the cross-entropy of logits ``[batch, classes]`` and labels ``[batch]``.
@@ -86,14 +86,14 @@ class ELBO:
 
     >>> import torch, ucb
     >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
-    >>> objective = ucb.ELBO(size=500, temperature=0.01, samples=4, estimator="local")
+    >>> objective = ucb.ELBO(num_examples=500, temperature=0.01, samples=4, estimator="local")
     >>> x, y = torch.randn(64, 20), torch.randint(2, (64,))
     >>> terms = objective.backward(net, x, y)  # gradients are in .grad
     >>> bool(torch.isclose(terms.loss, terms.nll + 0.01 / 500 * terms.kl))
     True
     """
 
-    size: int
+    num_examples: int
     prior: Prior = field(default_factory=ScaleMixture)
     likelihood: Likelihood = cross_entropy
     temperature: float = 1.0
@@ -105,7 +105,7 @@ class ELBO:
     roots: Roots | None = None
 
     def __post_init__(self) -> None:
-        checks.count("size, the number of training examples,", self.size)
+        checks.count("num_examples, the number of training examples,", self.num_examples)
         checks.count("samples", self.samples)
         checks.count("prior_samples", self.prior_samples)
         checks.not_negative("temperature", self.temperature)
@@ -116,7 +116,7 @@ class ELBO:
     @property
     def kl_weight(self) -> float:
         """The factor of the KL term: temperature / N."""
-        return self.temperature / self.size
+        return self.temperature / self.num_examples
 
     @property
     def curvature_roots(self) -> Roots:
@@ -135,7 +135,9 @@ class ELBO:
         nll = _mean([self.nll_on(net, x, y, p) for p in passes])
         if self.temperature == 0:
             return self._terms(nll, None)
-        kl = kl_divergence(net, self.prior, self.prior_samples, drawn=drawn_on(passes), generator=self.generator)
+        kl = kl_divergence(
+            net, self.prior, self.prior_samples, drawn=stack_drawn_weights(passes), generator=self.generator
+        )
         return self._terms(nll, kl)
 
     def backward(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
@@ -170,12 +172,12 @@ class ELBO:
                 (nll / len(passes) if len(passes) > 1 else nll).backward()
                 nlls.append(nll.detach())
             if is_fused:
-                return _mean(nlls), fused_kl_gradients(net, penalty, passes, measured)
-            return _mean(nlls), lean_kl_gradients(net, penalty, self.generator)
+                return _mean(nlls), stacked_kl_gradients(net, penalty, passes, measured)
+            return _mean(nlls), sequential_kl_gradients(net, penalty, self.generator)
         if len(passes) == 1 and can_fuse(net, penalty):
-            return fused_gradients(net, lambda p: self.nll_on(net, x, y, p), passes[0], penalty, measured)
+            return stacked_gradients(net, lambda p: self.nll_on(net, x, y, p), passes[0], penalty, measured)
         if passes[0].samples == 1:
-            return lean_gradients(net, lambda p: self.nll_on(net, x, y, p), self.samples, penalty, self.generator)
+            return sequential_gradients(net, lambda p: self.nll_on(net, x, y, p), self.samples, penalty, self.generator)
         terms = self(net, x, y)
         terms.loss.backward()
         return terms.nll, terms.kl

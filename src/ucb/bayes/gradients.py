@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from ucb import kernels
 from ucb.bayes.passes import Pass, active
 from ucb.bayes.posterior import SMALLEST_RHO, Gaussian
-from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, learning, refuse_empty
+from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, refuse_empty, trainable_gaussians
 from ucb.kernels.triton import fused
 from ucb.kernels.triton.steps import Measured
 
@@ -45,7 +45,7 @@ class Penalty(NamedTuple):
 
 
 @torch.no_grad()
-def lean_gradients(
+def sequential_gradients(
     net: nn.Module,
     nll_of: Callable[[Pass], Tensor],
     samples: int,
@@ -74,7 +74,9 @@ def lean_gradients(
 
 
 @torch.no_grad()
-def lean_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None) -> Tensor | None:
+def sequential_kl_gradients(
+    net: nn.Module, penalty: Penalty, generator: torch.Generator | None = None
+) -> Tensor | None:
     """Add the gradient of weight * KL alone to the parameters; return the KL (None unless it is valued)."""
     tensors = _sampled_tensors(net, penalty) if penalty.weight > 0 else []
     log_ps = []
@@ -87,7 +89,7 @@ def lean_kl_gradients(net: nn.Module, penalty: Penalty, generator: torch.Generat
 
 
 def _sampled_tensors(net: nn.Module, penalty: Penalty) -> list[_SampledTensor]:
-    tensors = learning(net)
+    tensors = trainable_gaussians(net)
     if penalty.weight > 0:
         refuse_empty(tensors)
     return [_SampledTensor(gaussian, penalty.prior.of(name)) for name, gaussian in tensors]
@@ -202,21 +204,21 @@ def can_fuse(net: nn.Module, penalty: Penalty) -> bool:
     """Say whether the kernels can serve: on a GPU, in single precision, and with a scale mixture or no prior."""
     return all(
         g.mu.requires_grad
-        and fused.serves(g.mu, g.rho)
+        and fused.supports(g.mu, g.rho)
         and (penalty.weight == 0 or isinstance(penalty.prior.of(name), ScaleMixture))
-        for name, g in learning(net)
+        for name, g in trainable_gaussians(net)
     )
 
 
 @torch.no_grad()
-def fused_gradients(
+def stacked_gradients(
     net: nn.Module, nll_of: Callable[[Pass], Tensor], p: Pass, penalty: Penalty, measured: Measured | None = None
 ) -> tuple[Tensor, Tensor | None]:
     """Add the gradient of mean NLL + weight * KL to the parameters; return NLL and KL (None unless it is valued).
 
     ``p`` is the pass on which all samples travel; it gets the weights.
     """
-    tensors = learning(net)
+    tensors = trainable_gaussians(net)
     if penalty.weight > 0:
         refuse_empty(tensors)
     seed = fused.new_seed(tensors[0][1].mu.device, p.generator) if tensors else None
@@ -238,7 +240,7 @@ def fused_gradients(
 
 
 @torch.no_grad()
-def fused_kl_gradients(
+def stacked_kl_gradients(
     net: nn.Module,
     penalty: Penalty,
     passes: Sequence[Pass],
@@ -251,7 +253,7 @@ def fused_kl_gradients(
     """
     kept = {g: later.take() for p in passes for g, later in (p.later or {}).items()}
     left = {g: grad for g, grad in kept.items() if grad is not None}
-    tensors = learning(net)
+    tensors = trainable_gaussians(net)
     if penalty.weight > 0:
         refuse_empty(tensors)
         seed = fused.new_seed(tensors[0][1].mu.device, passes[0].generator)

@@ -48,7 +48,7 @@ class Pass:
             return gaussian.mean
         if gaussian not in self.drawn:
             shape = (self.samples,) if self.samples > 1 else ()
-            if fused.serves(gaussian.mu, gaussian.rho):
+            if fused.supports(gaussian.mu, gaussian.rho):
                 draw = fused.sample_weights if torch.is_grad_enabled() else fused.sample
                 w = draw(gaussian.mu, gaussian.rho, gaussian.keep, *self.new_noise(gaussian.mu.device), self.samples)
                 self.drawn[gaussian] = w.reshape(*shape, *gaussian.mu.shape)
@@ -112,7 +112,7 @@ class Pass:
         self.perturbed.add(gaussian)
 
 
-def drawn_on(passes: Sequence[Pass]) -> dict[Gaussian, Tensor]:
+def stack_drawn_weights(passes: Sequence[Pass]) -> dict[Gaussian, Tensor]:
     """Return the weights of all samples of some passes, [samples, ...]; a pass that skipped a layer draws its now."""
     used = list(dict.fromkeys(g for p in passes for g in p.drawn))
     return {g: torch.cat([p.all_drawn(g) for p in passes]) for g in used}

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.checks import finite, fitting_mask, positive_everywhere
+from ucb.checks import check_mask, finite, positive_everywhere
 
 
 def inverse_softplus(sigma: Tensor) -> Tensor:
@@ -61,7 +61,7 @@ class Gaussian(nn.Module):
 
         This package's optimisers leave a pruned weight's numbers alone; under others :class:`ucb.optim.Freeze` does.
         """
-        self.keep = None if keep is None else fitting_mask(keep, self.mu)
+        self.keep = None if keep is None else check_mask(keep, self.mu)
 
     def set_sigma(self, sigma: Tensor) -> None:
         """Set the spread in place."""

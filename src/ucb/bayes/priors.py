@@ -74,7 +74,7 @@ class Normal(Prior):
     >>> import torch, ucb
     >>> ucb.Normal(scale=0.5).log_prob(torch.zeros(3, 2)).shape  # for every weight by itself
     torch.Size([3, 2])
-    >>> objective = ucb.ELBO(size=500, prior=ucb.Normal(0.5))
+    >>> objective = ucb.ELBO(num_examples=500, prior=ucb.Normal(0.5))
     """
 
     is_closed = True
@@ -132,7 +132,7 @@ class ScaleMixture(Prior):
     >>> import torch, ucb
     >>> ucb.ScaleMixture(pi=0.25, sigma_1=1.0, sigma_2=0.01).log_prob(torch.zeros(3, 2)).shape
     torch.Size([3, 2])
-    >>> objective = ucb.ELBO(size=500, prior=ucb.ScaleMixture(pi=0.5))
+    >>> objective = ucb.ELBO(num_examples=500, prior=ucb.ScaleMixture(pi=0.5))
     """
 
     def __init__(self, pi: float = 0.25, sigma_1: float = 1.0, sigma_2: float = math.exp(-6)) -> None:
@@ -178,7 +178,7 @@ class PreviousPosterior(Prior):
 
     >>> import torch, ucb
     >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
-    >>> objective = ucb.ELBO(size=500, prior=ucb.PreviousPosterior(net))
+    >>> objective = ucb.ELBO(num_examples=500, prior=ucb.PreviousPosterior(net))
     >>> terms = objective(net, torch.randn(8, 20), torch.randint(2, (8,)))
     >>> abs(float(terms.kl)) < 1e-3  # nothing was learnt since
     True
@@ -225,7 +225,7 @@ def kl_divergence(
     each weight tensor, and new ones where they do not suffice.
     """
     count("samples", samples)
-    tensors = learning(net)
+    tensors = trainable_gaussians(net)
     refuse_empty(tensors)
     total = torch.zeros((), device=tensors[0][1].mu.device)
     for name, gaussian in tensors:
@@ -250,7 +250,7 @@ def _exactly(samples: int, known: Tensor | None, gaussian: Gaussian, generator: 
     return known[:samples] if missing <= 0 else torch.cat([known, gaussian.sample((missing,), generator)])
 
 
-def learning(net: nn.Module) -> list[tuple[str, Gaussian]]:
+def trainable_gaussians(net: nn.Module) -> list[tuple[str, Gaussian]]:
     """Return the Gaussians that the KL term covers: those not frozen with ``requires_grad_(False)``."""
     return [(name, gaussian) for name, gaussian in gaussians(net) if gaussian.is_learning]
 

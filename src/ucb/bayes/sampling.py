@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, drawn_on, run
+from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, run, stack_drawn_weights
 from ucb.bayes.posterior import Gaussian
 from ucb.checks import count, one_of
 
@@ -62,7 +62,7 @@ class Dice:
 
 
 @dataclass(eq=False)
-class Trial:
+class Probe:
     """A net while it is tried. Every run has the same random numbers."""
 
     net: nn.Module
@@ -86,7 +86,7 @@ class Trial:
         return torch.cat([self.run(x, Pass("weights", len(x), 1, p.generator, drawn)) for drawn in given])
 
     @contextmanager
-    def judging(self) -> Iterator[None]:
+    def eval_mode(self) -> Iterator[None]:
         """Leave training mode, where nets draw random numbers, for the block."""
         for module in self.learning:
             module.training = False
@@ -113,7 +113,7 @@ class Trial:
 
 
 @contextmanager
-def untouched(net: nn.Module) -> Iterator[Trial]:
+def probe_net(net: nn.Module) -> Iterator[Probe]:
     """Let a net be tried in the block; afterwards mode, buffers and random numbers are as before."""
     buffers = [
         (module, name, buffer, buffer.clone())
@@ -121,7 +121,7 @@ def untouched(net: nn.Module) -> Iterator[Trial]:
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    trial = Trial(net, Dice(net), [module for module in net.modules() if module.training])
+    trial = Probe(net, Dice(net), [module for module in net.modules() if module.training])
     hook = register_module_forward_pre_hook(lambda module, _: trial.called.add(module))
     try:
         with torch.no_grad():
@@ -149,7 +149,7 @@ def _at_least_single(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
-def rounding(output: Tensor) -> float:
+def rounding_tolerance(output: Tensor) -> float:
     """Return how far outputs may differ that were computed in two ways: half of the digits of the products."""
     kind = output.device.type
     eps = torch.finfo(output.dtype if output.is_floating_point() else torch.float32).eps
@@ -160,7 +160,7 @@ def rounding(output: Tensor) -> float:
     return float(eps**0.5)
 
 
-Way = Literal["shared", "expanded", "alone"]
+Batching = Literal["shared", "expanded", "alone"]
 """How samples travel.
 
 ``shared``: the input stays B rows until the first Bayesian layer multiplies them, which saves most of its work.
@@ -168,7 +168,7 @@ Way = Literal["shared", "expanded", "alone"]
 ``alone``: one by one, for a net that looks across rows, reads weights directly or folds another axis into the batch.
 """
 
-WAYS: tuple[Way, ...] = ("shared", "expanded", "alone")
+BATCHINGS: tuple[Batching, ...] = ("shared", "expanded", "alone")
 MOST_ALONE = 8
 """How many samples are compared with themselves alone."""
 
@@ -179,7 +179,7 @@ Kind = tuple[str, int, torch.dtype, tuple[bool, ...]]
 class _Known:
     """What is known of a net: the modules that it calls, and how samples may travel, for these modules' modes."""
 
-    def __init__(self, net: nn.Module, names: set[str], ways: dict[tuple[Kind, tuple[bool, ...]], Way]) -> None:
+    def __init__(self, net: nn.Module, names: set[str], ways: dict[tuple[Kind, tuple[bool, ...]], Batching]) -> None:
         self.names, self.ways = names, ways
         self._modules: list[ReferenceType[nn.Module]] = [ref(m) for n, m in net.named_modules() if n in names]
 
@@ -191,7 +191,7 @@ class _Known:
 _known: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
 
 
-def way_to_travel(net: nn.Module, x: Tensor, p: Pass) -> Way:
+def choose_sample_batching(net: nn.Module, x: Tensor, p: Pass) -> Batching:
     """Say how the samples of a pass like ``p`` may travel through ``net``.
 
     No rule tells the ways apart, so they are tried, once for each net, its mode, the number of samples and the kind of
@@ -203,13 +203,13 @@ def way_to_travel(net: nn.Module, x: Tensor, p: Pass) -> Way:
     known, kind = _known.get(net), _kind(x, p)
     way = None if known is None else known.ways.get((kind, known.modes()))
     if way is None:
-        with untouched(net) as trial:
+        with probe_net(net) as trial:
             way = _try_ways(trial, x, p)
         remember(net, x, p, way, trial.called)
     return way
 
 
-def remember(net: nn.Module, x: Tensor, p: Pass, way: Way, called: set[nn.Module] | None = None) -> None:
+def remember(net: nn.Module, x: Tensor, p: Pass, way: Batching, called: set[nn.Module] | None = None) -> None:
     """Let samples travel in this way from now on; ``called`` are the modules that were used."""
     known = _known.get(net) or _Known(net, set(), {})
     names = {name for name, module in net.named_modules() if called is not None and module in called}
@@ -228,10 +228,10 @@ def _kind(x: Tensor, p: Pass) -> Kind:
     return p.estimator, p.samples, x.dtype, tuple(size > 1 for size in x.shape[1:])
 
 
-def _try_ways(trial: Trial, x: Tensor, like: Pass) -> Way:
+def _try_ways(trial: Probe, x: Tensor, like: Pass) -> Batching:
     generator = torch.Generator(x.device).manual_seed(0)
     _try_one(trial, x, like, generator)  # if this fails, the input is wrong and not the way
-    ways: list[Way] = []
+    ways: list[Batching] = []
     for rows in _probes(x):
         try:
             _try_one(trial, rows, like, generator)
@@ -240,12 +240,12 @@ def _try_ways(trial: Trial, x: Tensor, like: Pass) -> Way:
         p = FarApart("weights", len(rows), max(2, like.samples), generator)
         way = _try_values(trial, rows, p, like)
         ways.append(way if ways else _try_samples(trial, rows, p, like, way))
-    return max(ways, key=WAYS.index)
+    return max(ways, key=BATCHINGS.index)
 
 
-def _try_one(trial: Trial, x: Tensor, like: Pass, generator: torch.Generator) -> None:
+def _try_one(trial: Probe, x: Tensor, like: Pass, generator: torch.Generator) -> None:
     """Run the net under one sample, as the estimator draws it."""
-    with trial.judging():
+    with trial.eval_mode():
         trial.run(x, Pass(like.estimator, len(x), 1, generator))
 
 
@@ -258,16 +258,16 @@ def _probes(x: Tensor) -> list[Tensor]:
     return [x[torch.arange(rows, device=x.device) % len(x)] for rows in (least, least + 1)]
 
 
-def _try_values(trial: Trial, x: Tensor, p: Pass, like: Pass) -> Way:
+def _try_values(trial: Probe, x: Tensor, p: Pass, like: Pass) -> Batching:
     """Compare samples that travel together with each of them alone, where the net draws no random numbers."""
-    with trial.judging():
+    with trial.eval_mode():
         try:
             expanded = trial.run(x, p, shared=False)
         except Exception:  # whatever a net says that cannot take so many rows, or whose weights are read
             return "alone"
         some = sorted({s * (p.samples - 1) // (MOST_ALONE - 1) for s in range(MOST_ALONE)})
         alone = trial.run_alone(x, p, some)
-        tolerance = rounding(alone)
+        tolerance = rounding_tolerance(alone)
         if expanded[some].shape != alone.shape or not (trial.has_rolled or agree(expanded[some], alone, tolerance)):
             return _go_alone(like)
         try:
@@ -277,9 +277,9 @@ def _try_values(trial: Trial, x: Tensor, p: Pass, like: Pass) -> Way:
         return "shared" if agree(shared, expanded, tolerance) else "expanded"
 
 
-def _try_samples(trial: Trial, x: Tensor, p: Pass, like: Pass, way: Way) -> Way:
+def _try_samples(trial: Probe, x: Tensor, p: Pass, like: Pass, way: Batching) -> Batching:
     """Return ``way``, or the next one in which samples do not depend on each other in the net's present mode."""
-    for each in WAYS[WAYS.index(way) : -1]:
+    for each in BATCHINGS[BATCHINGS.index(way) : -1]:
         try:
             if trial.keeps_apart(x, p, shared=each == "shared"):
                 return each
@@ -288,7 +288,7 @@ def _try_samples(trial: Trial, x: Tensor, p: Pass, like: Pass, way: Way) -> Way:
     return "alone" if way == "alone" else _go_alone(like)
 
 
-def _go_alone(like: Pass) -> Way:
+def _go_alone(like: Pass) -> Batching:
     """Let samples go one by one; but where each row has weights of its own, that does not keep them apart."""
     if like.estimator != "weights":
         raise RuntimeError(
@@ -341,17 +341,17 @@ def plan(
 def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
     """Run ``x`` through ``net`` under the pass ``p``, in the way that the net allows."""
     try:
-        return _walk(net, x, p, way_to_travel(net, x, p))
+        return _walk(net, x, p, choose_sample_batching(net, x, p))
     except RuntimeError:
         if p.samples == 1 or not forget(net):
             raise
-    first = WAYS.index(way_to_travel(net, x, p))  # the net may have changed since it was tried
-    for way in WAYS[first:]:  # or may take other layers now: some skip layers at random
+    first = BATCHINGS.index(choose_sample_batching(net, x, p))  # the net may have changed since it was tried
+    for way in BATCHINGS[first:]:  # or may take other layers now: some skip layers at random
         p.perturbed.clear()
         try:
             output = _walk(net, x, p, way)
         except RuntimeError:
-            if way == WAYS[-1]:
+            if way == BATCHINGS[-1]:
                 raise
             continue
         remember(net, x, p, way)
@@ -359,11 +359,11 @@ def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
     return output
 
 
-def _walk(net: nn.Module, x: Tensor, p: Pass, way: Way) -> Tensor:
+def _walk(net: nn.Module, x: Tensor, p: Pass, way: Batching) -> Tensor:
     if way != "alone" or p.samples == 1:
         return run(net, x, p, shared=way != "expanded")
     given = [{g: w[s] for g, w in p.drawn.items()} for s in range(p.samples)]
     alone = [Pass(p.estimator, p.rows, 1, p.generator, drawn) for drawn in given]
     outputs = torch.cat([run(net, x, q) for q in alone])
-    p.drawn = drawn_on(alone)
+    p.drawn = stack_drawn_weights(alone)
     return outputs

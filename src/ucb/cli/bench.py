@@ -35,12 +35,12 @@ def bench_command(
 
     Beside them stand floors: steps of an ordinary net, which no Bayesian step can go below.
     """
-    from ucb.checks import count, device_named
+    from ucb.checks import count, find_device
     from ucb.storage import write_atomically
 
     turns = count("repeats", REPEATS[device] if repeats is None else repeats)
     names = _parse_nets(nets, device)
-    result = _measure(names, turns, device_named(device))
+    result = _measure(names, turns, find_device(device))
     result["command"] = f"ucb bench --device {device} --repeats {turns} --nets {','.join(names)}"
     if os.environ.get("UCB_KERNELS") == "off":
         result["command"] = f"UCB_KERNELS=off {result['command']}"

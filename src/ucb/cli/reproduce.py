@@ -45,12 +45,12 @@ def reproduce_command(
 
     Runs under way are in runs/tables/TABLE. Whatever stops this command, the same command goes on.
     """
-    from ucb.checks import count, device_called
+    from ucb.checks import count, parse_device
     from ucb.experiments.reproduce.definitions import table_named
     from ucb.experiments.reproduce.planning import choose_rows, plan
 
     count("jobs", jobs)
-    device_called(device)  # a plan may be of another machine
+    parse_device(device)  # a plan may be of another machine
     only = [] if methods is None else parse_names(methods)
     asked = table_named(table)
     planned = plan(asked, parse_seeds(seeds), only=only, device=device, results=out)

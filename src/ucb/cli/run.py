@@ -144,9 +144,9 @@ def make_job(order: Job, options: Mapping[str, Any], words: Iterable[str], recip
     ``order`` says what to learn, how and with which net; the settings of all three come together here. Without a
     ``recipe`` it is the package's.
     """
-    from ucb.engine.config import known_settings, with_recipe
+    from ucb.engine.config import list_settings, with_recipe
 
-    known = known_settings(order)
+    known = list_settings(order)
     chosen = {name: value for name, value in options.items() if value is not None}
     if strange := [f"--{name.replace('_', '-')}" for name in chosen if name not in known]:
         whose = order.net_name if strange == ["--hidden"] else order.method
@@ -221,17 +221,17 @@ def _run_seeds(jobs: list[Job], out: Path | None, debug: bool) -> None:
     from ucb.cli import watch
     from ucb.engine.runner import refuse_folder
 
-    orders = list[engine.Order]()
+    orders = list[engine.PlannedRun]()
     watching: dict[Path, Lines] = {}
     for job in jobs:
         folder = out / f"seed{job.seed}" if out else _default_folder(job)
         watching[folder] = watch.Lines(console, folder / LOG, f"seed {job.seed}: ")
-        orders.append(engine.Order(job, folder, watching[folder]))
+        orders.append(engine.PlannedRun(job, folder, watching[folder]))
     with _explain_resuming(*watching):
         for folder in watching:
             refuse_folder(folder)
         done, codes = dict[Path, dict[str, Any]](), list[int]()
-        for order, outcome in zip(orders, engine.go_on_with_all(orders), strict=True):
+        for order, outcome in zip(orders, engine.carry_out_all(orders), strict=True):
             if isinstance(outcome, Exception):
                 codes.append(complain(_advise(outcome, order.folder), debug, f"seed {order.job.seed}: "))
                 if order.folder.is_dir():  # it may have failed before it was made

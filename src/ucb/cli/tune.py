@@ -93,9 +93,9 @@ def _try(
     known = sum(not record.lacks(point) for point in points)
     say(f"{record.search.method} on {record.search.kind}: {len(points)} points, {known} tried before")
     if trials is not None:
-        optuna_search.by_optuna(record, space, trials, _tell, jobs)
+        optuna_search.search_with_optuna(record, space, trials, _tell, jobs)
     else:
-        searching.by_grid(record, points, jobs, _tell)
+        searching.search_grid(record, points, jobs, _tell)
     return searching.widen_search(record, points, widen, jobs, _tell) if widen else points
 
 

@@ -22,10 +22,10 @@ from rich.progress import (
 from ucb.cli.terminal import console as standard_output
 from ucb.cli.terminal import printable, warn
 from ucb.observer import Epoch, Observer
-from ucb.storage import appending
+from ucb.storage import open_for_append
 
 if TYPE_CHECKING:
-    from ucb.engine.evaluate import Judgement
+    from ucb.engine.evaluate import TaskMetrics
 
 
 PAUSE = 0.05
@@ -67,7 +67,7 @@ class Lines(Observer):
         """Print the epoch."""
         self.noted(format_epoch(epoch))
 
-    def task_ended(self, task: int, row: list[Judgement]) -> None:
+    def task_ended(self, task: int, row: list[TaskMetrics]) -> None:
         """Print the accuracy on every task so far."""
         self.noted(f"after task {task + 1}: " + " ".join(f"{judgement.accuracy:.2f}" for judgement in row))
 
@@ -80,7 +80,7 @@ class Lines(Observer):
         """Add a line to the log."""
         text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}\n"
         try:
-            with appending(self.log) as file:
+            with open_for_append(self.log) as file:
                 file.write(text.encode("utf-8", "backslashreplace"))
         except OSError as error:  # the error of a full disk does not name the file
             if error.errno is None:
@@ -142,7 +142,7 @@ class Live(Lines):
         self.loss = f"loss {epoch.loss:.3f}"
         self._describe(epoch.task, epoch.epoch)
 
-    def task_ended(self, task: int, row: list[Judgement]) -> None:
+    def task_ended(self, task: int, row: list[TaskMetrics]) -> None:
         """Print the accuracies above the bar, and their mean beside it."""
         super().task_ended(task, row)
         self.accuracy = f"accuracy {sum(judgement.accuracy for judgement in row) / len(row):.2f}"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ucb.data.catalogue import CATALOGUE, DataSet, find
 from ucb.data.readers.arrays import Arrays, read_arrays
-from ucb.storage import ceilings, opened, read_json, write_atomically
+from ucb.storage import ceilings, open_checked, read_json, write_atomically
 
 VARIABLE = "UCB_DATA"
 HASHES = "hashes.json"
@@ -111,7 +111,7 @@ def digest_of(path: Path, algorithm: str = "sha256") -> str:
         for inside in sorted(each for each in path.rglob("*") if each.is_file()):
             whole.update(f"{inside.relative_to(path).as_posix()}\0{digest_of(inside, algorithm)}\n".encode())
         return f"{algorithm}:{whole.hexdigest()}"
-    with opened(path, ceilings.OFFICIAL) as file:
+    with open_checked(path, ceilings.OFFICIAL) as file:
         # MD5 is all that is published for some files; it finds damage, which is what it is for here.
         found = hashlib.file_digest(file, lambda: hashlib.new(algorithm, usedforsecurity=False))
     return f"{algorithm}:{found.hexdigest()}"
@@ -121,7 +121,7 @@ def digest_of_unzipped(path: Path, like: str | None) -> str | None:
     """Return the hash of what is in a gzipped file, by the algorithm of another hash; None if it cannot be read."""
     whole = hashlib.new((like or "sha256").partition(":")[0], usedforsecurity=False)
     try:
-        with opened(path, ceilings.OFFICIAL) as packed, gzip.open(packed) as file:
+        with open_checked(path, ceilings.OFFICIAL) as packed, gzip.open(packed) as file:
             while (chunk := file.read(1 << 20)) and file.tell() <= ceilings.MEMBER:
                 whole.update(chunk)
     except (OSError, EOFError, zlib.error):

@@ -19,7 +19,7 @@ from ucb.data.cache import RecordedHashes, differs, digest_of, digest_of_unzippe
 from ucb.data.catalogue import DataSet, OfficialFile, find
 from ucb.data.parsers import parse
 from ucb.data.readers.arrays import write_arrays
-from ucb.storage import appending, ceilings
+from ucb.storage import ceilings, open_for_append
 
 Progress = Callable[[str, int, int | None], None]  # which file, bytes so far, bytes in all if that is known
 CHUNK = 1 << 18
@@ -216,7 +216,7 @@ def _fetch_on(url: str, part: Path, name: str, progress: Progress, timeout: floa
             raise ValueError(f"{total} bytes are absurdly many")
         if not done:
             part.unlink(missing_ok=True)
-        with appending(part) as file:
+        with open_for_append(part) as file:
             progress(name, done, total)
             while chunk := answer.read(CHUNK):
                 file.write(chunk)

@@ -22,7 +22,7 @@ from ucb.data.catalogue import DataSet
 from ucb.data.readers.archives import members, names
 from ucb.data.readers.arrays import Arrays, Labels
 from ucb.data.readers.images import Images, UnreadableImageError, is_image, quiet, read_image
-from ucb.storage import ceilings, opened, read_bytes
+from ucb.storage import ceilings, open_checked, read_bytes
 
 GZIP, UNSIGNED_BYTES = b"\x1f\x8b", 8
 PIXELS = 3 * 32 * 32
@@ -69,7 +69,7 @@ def read_idx(files: Sequence[Path], classes: tuple[str, ...]) -> Arrays:
 def idx_array(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     """Read one idx file: a short header, then one byte a pixel or label."""
     try:
-        with opened(path, ceilings.MEMBER) as file:
+        with open_checked(path, ceilings.MEMBER) as file:
             zipped = file.read(2) == GZIP
             file.seek(0)
             content = (gzip.GzipFile(fileobj=file) if zipped else file).read(ceilings.MEMBER + 1)

@@ -3,7 +3,7 @@
 from ucb.engine.config import Job
 from ucb.engine.learner import Learner
 from ucb.engine.loop import DivergedError, InterruptedRunError, Run
-from ucb.engine.runner import Order, go_on_with_all, resume, start
+from ucb.engine.runner import PlannedRun, carry_out_all, resume, start
 from ucb.engine.training import Schedule, Training
 from ucb.observer import Epoch, Observer
 
@@ -14,11 +14,11 @@ __all__ = [
     "Job",
     "Learner",
     "Observer",
-    "Order",
+    "PlannedRun",
     "Run",
     "Schedule",
     "Training",
-    "go_on_with_all",
+    "carry_out_all",
     "resume",
     "start",
 ]

@@ -23,7 +23,7 @@ from ucb.storage import (
     decompress,
     flatten,
     read_bytes,
-    under_present_names,
+    rename_old_keys,
     unflatten,
     write_atomically,
 )
@@ -179,7 +179,7 @@ def _digest(data: bytes) -> str:
 
 def refuse_other(saved: dict[str, Any], present: dict[str, Any]) -> None:
     """Refuse a state that another configuration made, and say what differs."""
-    saved, present = under_present_names(saved), under_present_names(present)
+    saved, present = rename_old_keys(saved), rename_old_keys(present)
     different = [
         f"{name} was {saved.get(name)!r} and is {present.get(name)!r}"
         for name in sorted({*saved, *present})

@@ -18,7 +18,7 @@ import torch
 
 import ucb
 from ucb import checks
-from ucb.checks import device_named, nearest
+from ucb.checks import find_device, nearest
 from ucb.data.streams import Scenario, Stream, benchmark
 from ucb.data.streams.benchmarks import find
 from ucb.data.streams.folders import folders
@@ -29,12 +29,12 @@ from ucb.methods import Method, find_method
 from ucb.nets import build_net, net_options
 from ucb.observer import Observer
 from ucb.seeds import derived_seed, generator_for
-from ucb.storage import read_json, under_present_names
+from ucb.storage import read_json, rename_old_keys
 
 T = TypeVar("T")
 
 
-def kinds_of(dataclass: type) -> dict[str, Any]:
+def field_types(dataclass: type) -> dict[str, Any]:
     """Return the type of each field of a dataclass."""
     hints = get_type_hints(dataclass)
     return {field.name: hints[field.name] for field in dataclasses.fields(dataclass)}
@@ -42,13 +42,15 @@ def kinds_of(dataclass: type) -> dict[str, Any]:
 
 def with_values(base: T, values: Mapping[str, Any]) -> T:
     """Return a copy of the dataclass ``base`` with some fields set from words or numbers."""
-    return dataclasses.replace(base, **typed(values, kinds_of(type(base))))  # type: ignore[type-var]
+    return dataclasses.replace(base, **parse_values(values, field_types(type(base))))  # type: ignore[type-var]
 
 
-def typed(values: Mapping[str, Any], kinds: Mapping[str, Any], unknown: str = "there is no setting") -> dict[str, Any]:
+def parse_values(
+    values: Mapping[str, Any], kinds: Mapping[str, Any], unknown: str = "there is no setting"
+) -> dict[str, Any]:
     """Return ``values`` in the types that their names have; ``unknown`` begins the sentence about a wrong name."""
     found = {}
-    for name, value in under_present_names(dict(values)).items():
+    for name, value in rename_old_keys(dict(values)).items():
         if name not in kinds:
             raise ValueError(f"{unknown} {name!r}: {nearest(name, kinds)}")
         found[name] = parse(name, value, kinds[name])
@@ -114,7 +116,7 @@ class OwnRecipe(NamedTuple):
 def recipe_for(benchmark: str, method: str) -> Recipe:
     """Return the package's recipe of a method on a benchmark, or an empty one."""
     path = files("ucb") / "recipes" / benchmark / f"{method}.json"
-    return Recipe(**under_present_names(json.loads(path.read_text()))) if path.is_file() else Recipe()
+    return Recipe(**rename_old_keys(json.loads(path.read_text()))) if path.is_file() else Recipe()
 
 
 def own_recipe(benchmark: str, method: str, folder: Path = OWN) -> OwnRecipe | None:
@@ -123,7 +125,7 @@ def own_recipe(benchmark: str, method: str, folder: Path = OWN) -> OwnRecipe | N
     if not path.is_file():
         return None
     try:
-        recipe = Recipe(**under_present_names(read_json(path)))
+        recipe = Recipe(**rename_old_keys(read_json(path)))
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path} is no recipe: {error}; mend or remove it") from None
     if not (isinstance(recipe.training, dict) and isinstance(recipe.settings, dict)):
@@ -180,11 +182,11 @@ class Job:
     def run(self, folder: Path | None = None, observer: Observer | None = None, stream: Stream | None = None) -> Run:
         """Return the run that this job describes; nothing has been learnt yet. ``stream`` stands in for its own."""
         observer = Observer() if observer is None else observer
-        kind = method_named(self.method)
+        kind = find_method_class(self.method)
         settings = with_values(kind.settings_type(), self.settings)
         training = _training(self.training)
-        device = device_named(self.device)
-        options = typed(self.net_options, net_options(self.net_name), f"the net {self.net_name} has no option")
+        device = find_device(self.device)
+        options = parse_values(self.net_options, net_options(self.net_name), f"the net {self.net_name} has no option")
         stream = self.stream() if stream is None else stream
         first = next(iter(stream.tasks[0].test.batches(torch.arange(1), 1, torch.device("cpu"))))[0]
         with torch.random.fork_rng():
@@ -238,24 +240,24 @@ class Job:
         return {**flat, **self.net_options, **self.training, **self.settings, "version of ucb": ucb.__version__}
 
 
-TRAINING_KINDS = {n: k for n, k in (kinds_of(Schedule) | kinds_of(Training)).items() if n != "schedule"}
+TRAINING_KINDS = {n: k for n, k in (field_types(Schedule) | field_types(Training)).items() if n != "schedule"}
 """What ``Job.training`` may hold, and its types; everything else is a setting of the method."""
 
 
 def _training(values: dict[str, Any]) -> Training:
-    known, names = typed(values, TRAINING_KINDS, "training has no setting"), kinds_of(Schedule)
+    known, names = parse_values(values, TRAINING_KINDS, "training has no setting"), field_types(Schedule)
     schedule = Schedule(**{name: value for name, value in known.items() if name in names})
     return Training(schedule, **{name: value for name, value in known.items() if name not in names})
 
 
-def method_named(name: str) -> type[Method]:
+def find_method_class(name: str) -> type[Method]:
     """Return the method of that name; for a wrong one the nearest right ones are offered."""
     return find_method(name)
 
 
-def known_settings(order: Job) -> dict[str, Any]:
+def list_settings(order: Job) -> dict[str, Any]:
     """Return every setting of the order's training, net and method, and its type."""
-    return TRAINING_KINDS | net_options(order.net_name) | kinds_of(method_named(order.method).settings_type)
+    return TRAINING_KINDS | net_options(order.net_name) | field_types(find_method_class(order.method).settings_type)
 
 
 def kind_of(order: Job) -> str:
@@ -268,7 +270,7 @@ def with_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = N
 
     Without a ``recipe`` it is the one of the method on the benchmark.
     """
-    values = typed(values, known_settings(order), f"{order.method} has no setting")
+    values = parse_values(values, list_settings(order), f"{order.method} has no setting")
     if order.blur is not None and values.get("epochs", 1) != 1:
         raise ValueError("tasks that fade into each other pass by once: leave out --epochs")
     if recipe is None:

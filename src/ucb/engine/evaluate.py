@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ucb.data.streams.examples import Examples
 from ucb.data.streams.tasks import Scenario, Stream, Task
-from ucb.methods import Asked, Method
+from ucb.methods import EvalContext, Method
 from ucb.metrics.calibration import calibration
 from ucb.seeds import generator_for
 
@@ -23,7 +23,7 @@ BYTES = 1 << 24
 
 
 @dataclass(frozen=True)
-class Judgement:
+class TaskMetrics:
     """How well one task is known: accuracies in percent, and calibration."""
 
     accuracy: float
@@ -38,7 +38,7 @@ class Judgement:
     """Whether each test example was right; it stays on the device until somebody asks."""
 
     @classmethod
-    def missing(cls) -> Judgement:
+    def missing(cls) -> TaskMetrics:
         """Return what stands for a judgement that was not made."""
         return cls(*[math.nan] * 5)
 
@@ -55,13 +55,15 @@ def rows_at_once(examples: Examples, device: torch.device) -> int:
     return max(ROWS, BYTES // (4 * examples.numbers_each))
 
 
-def judge(method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object) -> Judgement:
+def evaluate(
+    method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object
+) -> TaskMetrics:
     """Judge task ``index`` on its test data, with class probabilities averaged over ``samples`` weight samples.
 
     Where the task is known, only its own outputs count; where it is hidden, all do, and the learner is not told.
     """
     task, outputs, known = stream.tasks[index], stream.outputs_of(index), stream.scenario.task_known
-    asked = Asked(index if stream.scenario.heads == "many" else 0, index if known else None)
+    asked = EvalContext(index if stream.scenario.heads == "many" else 0, index if known else None)
     generator = generator_for("evaluate", seed, index, device=device)
 
     def probabilities(x: Tensor, count: int) -> Tensor:
@@ -80,7 +82,7 @@ def judge(method: Method, stream: Stream, index: int, samples: int, device: torc
     return _in_figures(p, torch.cat(mean), target)
 
 
-def _in_figures(p: Tensor, label: Tensor, target: Tensor) -> Judgement:
+def _in_figures(p: Tensor, label: Tensor, target: Tensor) -> TaskMetrics:
     """Judge sampled probabilities, and labels under the mean weights. All is read at once: each look holds up a GPU."""
     losses, ece, bins = calibration(p, target)
     right = torch.stack([p.argmax(1), label]) == target
@@ -88,7 +90,7 @@ def _in_figures(p: Tensor, label: Tensor, target: Tensor) -> Judgement:
     numbers = torch.cat([right.double().mean(1), torch.stack([ece, losses.mean(), nll_error]), bins.flatten()]).tolist()
     (sampled, mean, *others), held = numbers[:5], numbers[5:]
     in_threes = [held[i : i + 3] for i in range(0, len(held), 3)]
-    return Judgement(100 * sampled, 100 * mean, *others, bins=in_threes, right=right[0])
+    return TaskMetrics(100 * sampled, 100 * mean, *others, bins=in_threes, right=right[0])
 
 
 @dataclass(frozen=True)

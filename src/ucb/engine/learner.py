@@ -8,14 +8,14 @@ from typing import Any
 from torch import Tensor
 
 from ucb.bayes.predict import Prediction, from_logits
-from ucb.checks import device_named
+from ucb.checks import find_device
 from ucb.data.streams.tasks import Stream, Task
 from ucb.engine import checkpoint
-from ucb.engine.config import method_named, with_values
-from ucb.engine.evaluate import Judgement
+from ucb.engine.config import find_method_class, with_values
+from ucb.engine.evaluate import TaskMetrics
 from ucb.engine.loop import Run
 from ucb.engine.training import Training
-from ucb.methods import Asked
+from ucb.methods import EvalContext
 from ucb.nets import HeadedNet
 from ucb.observer import Observer
 from ucb.seeds import generator_for
@@ -58,7 +58,7 @@ class Learner:
                 f"a learner needs a head for each task, and {type(net).__name__} has none: "
                 "give it HeadedNet(trunk, features, stream.head_sizes)"
             )
-        kind, where = method_named(method), device_named(device)
+        kind, where = find_method_class(method), find_device(device)
         chosen = with_values(kind.settings_type(), settings)
         self.run = Run(
             stream,
@@ -70,13 +70,13 @@ class Learner:
             identity={"stream": stream.name, "method": method, "seed": seed, **settings},
         )
 
-    def learn(self, task: Task, *, old_tasks: bool = True) -> list[Judgement]:
+    def learn(self, task: Task, *, old_tasks: bool = True) -> list[TaskMetrics]:
         """Learn the stream's next task; return how well all tasks so far are known.
 
         Without ``old_tasks`` only the new one is judged, which takes as long for the thousandth as for the first; NaN
         stands for what is not known of the others.
         """
-        done, tasks = self.run.at.task, self.run.stream.tasks
+        done, tasks = self.run.progress.task, self.run.stream.tasks
         if done == len(tasks) or task is not tasks[done]:
             wanted = f"next is {tasks[done].name!r}" if done < len(tasks) else "all are learnt"
             raise ValueError(f"tasks come in the stream's order, and {task.name!r} is not due: {wanted}")
@@ -89,7 +89,7 @@ class Learner:
             raise ValueError("in this scenario the task is known: say its index")
         if task is not None and not 0 <= task < len(stream):
             raise ValueError(f"there is no task {task}: {_numbered(stream)}")
-        asked = Asked((task or 0) if stream.scenario.heads == "many" else 0, task)
+        asked = EvalContext((task or 0) if stream.scenario.heads == "many" else 0, task)
         inputs = stream.tasks[task or 0].prepare(x.to(device))
         logits = self.run.method.logits(inputs, asked, samples, generator_for("predict", device=device))
         if task is not None:

@@ -11,19 +11,19 @@ from typing import Any
 
 import torch
 
-from ucb.bayes.priors import learning
+from ucb.bayes.priors import trainable_gaussians
 from ucb.data.streams.tasks import Stream, Task
 from ucb.engine.checkpoint import Checkpoints, refuse_other
-from ucb.engine.evaluate import Judgement, TaskBatches, judge, refuse_scenario
+from ucb.engine.evaluate import TaskBatches, TaskMetrics, evaluate, refuse_scenario
 from ucb.engine.progress import Progress, keep_kernels, sigma_movement
 from ucb.engine.steps import GraphMemory, Steps, steps_for
-from ucb.engine.training import Plateau, Training, multiplying_in
+from ucb.engine.training import Plateau, Training, set_precision
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix, pack_right_answers
 from ucb.observer import Epoch, Observer
 from ucb.seeds import generator_for
-from ucb.storage import Copy, brought_to
+from ucb.storage import StateCopy, move_state
 
 
 class InterruptedRunError(RuntimeError):
@@ -70,9 +70,9 @@ class Run:
         self.stream, self.method, self.training = stream, method, training
         self.seed, self.device, self.checkpoints = seed, device, checkpoints
         self.observer = Observer() if observer is None else observer
-        self.at = Progress() if start is None else start
+        self.progress = Progress() if start is None else start
         self.evaluated = range(len(stream)) if evaluated is None else evaluated
-        self.best: Copy | None = None
+        self.best: StateCopy | None = None
         self.stopping = False
         """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
         self._clock = self._saved = time.monotonic()
@@ -101,7 +101,7 @@ class Run:
             return
         self._tick()
         self.checkpoints.save(self.state_dict())
-        self._saved, self._saved_at = time.monotonic(), self.at.steps
+        self._saved, self._saved_at = time.monotonic(), self.progress.steps
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything it takes to go on: the method's state, the position, the figures, the random state."""
@@ -111,7 +111,7 @@ class Run:
             "identity": self.identity,
             "method": state,
             "best": None if self.best is None else self.best.state,
-            "progress": self.at.state(),
+            "progress": self.progress.state(),
             "rng": torch.get_rng_state(),
             "rng on the GPU": torch.cuda.get_rng_state(self.device) if self.device.type == "cuda" else None,
         }
@@ -119,11 +119,13 @@ class Run:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go to where the state was taken, if it is this run's."""
         refuse_other(state["identity"], self.identity)
-        at = Progress.of(state["progress"])
-        at.refuse_impossible(len(self.stream), self.training.schedule.epochs, lambda i: self._batches_of(self._task(i)))
-        self.method.load_state_dict(brought_to(self.device, state["method"]))
-        self.best = None if state["best"] is None else Copy(brought_to(self.device, state["best"]))
-        self.at = at
+        progress = Progress.of(state["progress"])
+        progress.refuse_impossible(
+            len(self.stream), self.training.schedule.epochs, lambda i: self._batches_of(self._task(i))
+        )
+        self.method.load_state_dict(move_state(self.device, state["method"]))
+        self.best = None if state["best"] is None else StateCopy(move_state(self.device, state["best"]))
+        self.progress = progress
         torch.set_rng_state(state["rng"])
         if state["rng on the GPU"] is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["rng on the GPU"].cpu(), self.device)
@@ -132,23 +134,23 @@ class Run:
         """Learn all tasks that are left."""
         for remark in self.stream.remarks:
             self.observer.noted(remark)
-        while self.at.task < len(self.stream):
+        while self.progress.task < len(self.stream):
             self.learn_task()
 
-    def learn_task(self, *, old_tasks: bool = True) -> list[Judgement]:
+    def learn_task(self, *, old_tasks: bool = True) -> list[TaskMetrics]:
         """Learn the next task, or what is left of it; return how well it and, if asked for, the old tasks are known."""
         self._clock = time.monotonic()
-        others = keep_kernels(self.at.kernels, self.device)
+        others = keep_kernels(self.progress.kernels, self.device)
         if others is not None and isinstance(self.method, BayesianMethod):
             self.observer.noted(others)
         # On a GPU it has a stream of its own: what is no step does not wait for other runs' work.
-        with self._on_stream(), multiplying_in(self.training.precision, self.device):
-            if not self.at.at_start:
-                self.at.at_start = [self._judge(i).accuracy for i in range(len(self.stream))]
+        with self._on_stream(), set_precision(self.training.precision, self.device):
+            if not self.progress.at_start:
+                self.progress.at_start = [self._evaluate(i).accuracy for i in range(len(self.stream))]
             self._learn_task(old_tasks)
-        if self.at.task == len(self.stream) and self.graphs is not None:
+        if self.progress.task == len(self.stream) and self.graphs is not None:
             self.graphs.give_up()
-        return self.at.judged_last
+        return self.progress.metrics_last
 
     def _on_stream(self) -> AbstractContextManager[None]:
         if self.own_stream is None:
@@ -159,36 +161,38 @@ class Run:
     @property
     def matrix(self) -> AccuracyMatrix:
         """The accuracy matrix so far."""
-        return self.at.matrix
+        return self.progress.matrix
 
     def _learn_task(self, old_tasks: bool) -> None:
-        at, task = self.at, self._task(self.at.task)
+        progress, task = self.progress, self._task(self.progress.task)
         if self._is_new():
             self._begin(task)
-        if not self.method.learns_at(at.task, len(self.stream)):
-            self._finish_task([Judgement.missing()])
+        if not self.method.learns_when(progress.task, len(self.stream)):
+            self._finish_task([TaskMetrics.missing()])
             return
         if self.stream.scenario.boundaries:
             self.method.look(self._data_of(task))
-        self.observer.task_began(at.task, self.stream.tasks[at.task].name)
+        self.observer.task_began(progress.task, self.stream.tasks[progress.task].name)
         shares = self.method.phases()
-        at.refuse_phase_beyond(len(shares))
-        while at.phase < len(shares):
-            if at.phase > 0 and self._is_new():
-                self.method.begin_phase(at.phase, self._data_of(task))
-                at.rate = self.method.settings.lr
+        progress.refuse_phase_beyond(len(shares))
+        while progress.phase < len(shares):
+            if progress.phase > 0 and self._is_new():
+                self.method.begin_phase(progress.phase, self._data_of(task))
+                progress.rate = self.method.settings.lr
             epochs = self.training.schedule.epochs if self.stream.scenario.boundaries else 1
             with self.method.net.heads.showing(self.method.learning_heads()):
-                self._learn_phase(task, max(1, round(shares[at.phase] * epochs)))
-            at.phase += 1
+                self._learn_phase(task, max(1, round(shares[progress.phase] * epochs)))
+            progress.phase += 1
         self._end(task, old_tasks)
 
     def _learn_phase(self, task: Task, epochs: int) -> None:
-        at, first = self.at, sum(self.at.phase_epochs)
+        progress, first = self.progress, sum(self.progress.phase_epochs)
         schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
-        plateau = Plateau(schedule, at.rate, at.plateau_best, at.plateau_waited, at.epoch - first)
+        plateau = Plateau(
+            schedule, progress.rate, progress.plateau_best, progress.plateau_waited, progress.epoch - first
+        )
         steps, rate, is_best = None, math.nan, False
-        if at.batch == 0:
+        if progress.batch == 0:
             self._begin_epoch()
         while not plateau.is_over:
             if steps is None or rate != plateau.rate:  # captured steps hold the rate
@@ -200,24 +204,24 @@ class Run:
                 self.method.end_epoch(self._data_of(task))
             loss = self._held_out_loss(task) if self.stream.scenario.boundaries else math.nan
             if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
-                raise DivergedError("held-out loss", loss, at.where, self.method.settings.lr)
+                raise DivergedError("held-out loss", loss, progress.where, self.method.settings.lr)
             self._tick()
-            seconds = at.seconds - at.seconds_before_epoch
-            mean_loss = at.losses[0] / at.losses[1]
-            self.observer.epoch_ended(Epoch(at.task, at.epoch, mean_loss, loss, plateau.rate, seconds))
-            is_best = plateau.judge(loss)
+            seconds = progress.seconds - progress.seconds_before_epoch
+            mean_loss = progress.losses[0] / progress.losses[1]
+            self.observer.epoch_ended(Epoch(progress.task, progress.epoch, mean_loss, loss, plateau.rate, seconds))
+            is_best = plateau.observe(loss)
             if is_best and not plateau.is_over:
                 self._keep_best()
-            at.epoch, at.batch, at.losses = first + plateau.epochs, 0, []
+            progress.epoch, progress.batch, progress.losses = first + plateau.epochs, 0, []
             self._begin_epoch()
-            at.rate, at.plateau_best, at.plateau_waited = plateau.rate, plateau.best, plateau.waited
+            progress.rate, progress.plateau_best, progress.plateau_waited = plateau.rate, plateau.best, plateau.waited
         self._return_to_best(is_best)
-        at.phase_epochs.append(plateau.epochs)
-        at.rate, at.plateau_best, at.plateau_waited = math.nan, math.inf, 0
+        progress.phase_epochs.append(plateau.epochs)
+        progress.rate, progress.plateau_best, progress.plateau_waited = math.nan, math.inf, 0
 
     def _keep_best(self) -> None:
         if self.best is None:
-            self.best = Copy(self.method.state_dict())
+            self.best = StateCopy(self.method.state_dict())
         else:
             self.best.renew(self.method.state_dict())
 
@@ -240,21 +244,23 @@ class Run:
     @property
     def _offset(self) -> int:
         """Where the outputs of the task at hand begin; joint tasks have it in their labels."""
-        return 0 if self.method.is_joint else self.stream.outputs_of(self.at.task).start
+        return 0 if self.method.is_joint else self.stream.outputs_of(self.progress.task).start
 
     def _is_new(self) -> bool:
-        return math.isnan(self.at.rate)
+        return math.isnan(self.progress.rate)
 
     def _begin(self, task: Task) -> None:
-        at = self.at
-        at.before.append(self._judge(at.task).accuracy)
-        at.rate, at.plateau_best, at.plateau_waited = self.method.settings.lr, math.inf, 0
+        progress = self.progress
+        progress.before.append(self._evaluate(progress.task).accuracy)
+        progress.rate, progress.plateau_best, progress.plateau_waited = self.method.settings.lr, math.inf, 0
         boundaries = self.stream.scenario.boundaries
-        if at.task > 0 and not boundaries:
+        if progress.task > 0 and not boundaries:
             return  # the learner is not told
-        head = at.task if self.stream.scenario.heads == "many" else 0
-        outputs = self.stream.outputs_of(at.task)
-        self.method.begin_task(TaskInfo(at.task, len(task.train), head, outputs, self._batches_of(task), boundaries))
+        head = progress.task if self.stream.scenario.heads == "many" else 0
+        outputs = self.stream.outputs_of(progress.task)
+        self.method.begin_task(
+            TaskInfo(progress.task, len(task.train), head, outputs, self._batches_of(task), boundaries)
+        )
 
     def _steps(self, task: Task) -> Steps:
         size = self.training.batch_size
@@ -269,25 +275,27 @@ class Run:
             self.observer.noted(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
 
     def _learn_epoch(self, task: Task, steps: Steps) -> None:
-        at = self.at
+        progress = self.progress
         order = torch.arange(len(task.train))
         if self.stream.scenario.boundaries:
-            order = order[torch.randperm(len(order), generator=generator_for("order", self.seed, at.task, at.epoch))]
+            order = order[
+                torch.randperm(len(order), generator=generator_for("order", self.seed, progress.task, progress.epoch))
+            ]
         batches = self._batches_of(task)
-        at.losses = at.losses or [0.0, 0.0]
-        steps.begin(order, at.batch)
-        while at.batch < batches:
+        progress.losses = progress.losses or [0.0, 0.0]
+        steps.begin(order, progress.batch)
+        while progress.batch < batches:
             steps.learn()
-            at.batch, at.steps = at.batch + 1, at.steps + 1
+            progress.batch, progress.steps = progress.batch + 1, progress.steps + 1
             stopping = self.stopping  # asked once: a signal may come at any moment
-            saving = stopping or (at.batch < batches and self._save_is_due())
-            if saving or at.batch == batches or steps.is_time_to_look:
+            saving = stopping or (progress.batch < batches and self._save_is_due())
+            if saving or progress.batch == batches or steps.is_time_to_look:
                 self._count_losses(steps.new_losses())
-            self.observer.batch_learnt(at.task, at.epoch, at.batch, batches)
+            self.observer.batch_learnt(progress.task, progress.epoch, progress.batch, batches)
             if saving:
                 self.save()
             if stopping:
-                raise InterruptedRunError(f"stopped in {at.where}, batch {at.batch}")
+                raise InterruptedRunError(f"stopped in {progress.where}, batch {progress.batch}")
         self._note_eager(steps.obstacle)
 
     def _save_is_due(self) -> bool:
@@ -296,17 +304,17 @@ class Run:
         if self.checkpoints is None or not self.checkpoints.is_due:  # to get ready for one, too, holds up a GPU
             return False
         if self.device.type != "cuda":
-            return self.at.steps % every == 0
-        return self.at.steps - self._saved_at >= every and time.monotonic() - self._saved >= LEAST_SECONDS
+            return self.progress.steps % every == 0
+        return self.progress.steps - self._saved_at >= every and time.monotonic() - self._saved >= LEAST_SECONDS
 
     def _count_losses(self, losses: list[float]) -> None:
         """Count the last batches' losses; stop at one that leads nowhere. The last checkpoint stays."""
-        at = self.at
-        for batch, value in enumerate(losses, start=at.batch - len(losses) + 1):
-            at.losses[0] += value
-            at.losses[1] += 1
+        progress = self.progress
+        for batch, value in enumerate(losses, start=progress.batch - len(losses) + 1):
+            progress.losses[0] += value
+            progress.losses[1] += 1
             if not math.isfinite(value) or value > 1e6:
-                raise DivergedError("loss", value, f"{at.where}, batch {batch}", self.method.settings.lr)
+                raise DivergedError("loss", value, f"{progress.where}, batch {batch}", self.method.settings.lr)
 
     def _held_out_loss(self, task: Task) -> float:
         losses = [self.method.loss(x, y).double() * len(y) for x, y in self._data_of(task).validation()]
@@ -316,45 +324,55 @@ class Run:
         return TaskBatches(task, self._offset, self.training.batch_size, self.device)
 
     def _end(self, task: Task, old_tasks: bool) -> None:
-        at = self.at
-        if self.method.judged_before_end:
-            at.before_end.append(self._judge(at.task).accuracy)
+        progress = self.progress
+        if self.method.evaluated_before_end:
+            progress.before_end.append(self._evaluate(progress.task).accuracy)
         if self.stream.scenario.boundaries:
             self.method.end_task(self._data_of(task))
-        first = 0 if old_tasks else at.task
-        self._finish_task([Judgement.missing()] * first + [self._judge(i) for i in range(first, at.task + 1)])
+        first = 0 if old_tasks else progress.task
+        self._finish_task(
+            [TaskMetrics.missing()] * first + [self._evaluate(i) for i in range(first, progress.task + 1)]
+        )
 
-    def _finish_task(self, row: list[Judgement]) -> None:
+    def _finish_task(self, row: list[TaskMetrics]) -> None:
         """Turn to the next task, and keep what is known after this one."""
-        at = self.at
+        progress = self.progress
         if isinstance(self.method, BayesianMethod):
-            with self.method.net.heads.showing(self.method.learning_heads() if at.sigma else None):
-                at.sigma.append(sigma_movement(self.method, learning(self.method.net) if at.sigma else None))
-        at.epochs_used.append(at.epoch)
-        at.phase, at.phase_epochs = 0, []
-        at.task, at.epoch, at.batch, at.rate, at.losses = at.task + 1, 0, 0, math.nan, []
-        at.add(row)
+            with self.method.net.heads.showing(self.method.learning_heads() if progress.sigma else None):
+                progress.sigma.append(
+                    sigma_movement(self.method, trainable_gaussians(self.method.net) if progress.sigma else None)
+                )
+        progress.epochs_used.append(progress.epoch)
+        progress.phase, progress.phase_epochs = 0, []
+        progress.task, progress.epoch, progress.batch, progress.rate, progress.losses = (
+            progress.task + 1,
+            0,
+            0,
+            math.nan,
+            [],
+        )
+        progress.add(row)
         if len(row) == len(self.stream):  # only then: what a checkpoint holds must not grow with each task's test data
-            at.right = [pack_right_answers(judgement.right) for judgement in row if judgement.right is not None]
+            progress.right = [pack_right_answers(judgement.right) for judgement in row if judgement.right is not None]
         self._tick()
-        at.task_seconds.append(at.seconds - sum(at.task_seconds))
+        progress.task_seconds.append(progress.seconds - sum(progress.task_seconds))
         self.save()
         if not math.isnan(row[-1].accuracy):
             self.observer.task_ended(len(row) - 1, row)
         if self.stopping:
-            raise InterruptedRunError(f"stopped after task {at.task}")
+            raise InterruptedRunError(f"stopped after task {progress.task}")
 
-    def _judge(self, index: int) -> Judgement:
+    def _evaluate(self, index: int) -> TaskMetrics:
         if index not in self.evaluated:
-            return Judgement.missing()
+            return TaskMetrics.missing()
         samples = self.training.eval_samples
-        return judge(self.method, self.stream, index, samples, self.device, (self.seed, self.at.task))
+        return evaluate(self.method, self.stream, index, samples, self.device, (self.seed, self.progress.task))
 
     def _tick(self) -> None:
         """Add the time since the last tick to the run's."""
         now = time.monotonic()
-        self.at.seconds, self._clock = self.at.seconds + now - self._clock, now
+        self.progress.seconds, self._clock = self.progress.seconds + now - self._clock, now
 
     def _begin_epoch(self) -> None:
         self._tick()
-        self.at.seconds_before_epoch = self.at.seconds
+        self.progress.seconds_before_epoch = self.progress.seconds

@@ -14,11 +14,11 @@ from torch import Tensor
 from ucb import checks, kernels
 from ucb.bayes import gaussians
 from ucb.bayes.posterior import Gaussian
-from ucb.engine.evaluate import Judgement
+from ucb.engine.evaluate import TaskMetrics
 from ucb.kernels.triton import fused
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix
-from ucb.storage import compress, decompress, under_present_names
+from ucb.storage import compress, decompress, rename_old_keys
 
 Movement = dict[str, float | None]
 """What moved in one weight tensor, by name."""
@@ -149,7 +149,7 @@ class Progress:
     kernels: list[str] = field(default_factory=list)
     """What drew the noise so far: more than one where the run went on without those that it began with."""
 
-    def add(self, row: list[Judgement]) -> None:
+    def add(self, row: list[TaskMetrics]) -> None:
         """Keep the judgement of all tasks so far, after one more of them."""
         judged = [judgement for judgement in row if not math.isnan(judgement.accuracy)]
         self.rows.append([judgement.accuracy for judgement in judged])
@@ -158,15 +158,15 @@ class Progress:
         self.bins = [judgement.bins for judgement in judged]
 
     @property
-    def judged_last(self) -> list[Judgement]:
+    def metrics_last(self) -> list[TaskMetrics]:
         """The judgement of all tasks so far, after the last of them."""
-        known = [Judgement(*figures) for figures in self.last]
-        return [Judgement.missing()] * (len(self.rows) - len(known)) + known
+        known = [TaskMetrics(*figures) for figures in self.last]
+        return [TaskMetrics.missing()] * (len(self.rows) - len(known)) + known
 
     @property
-    def judged_first(self) -> list[Judgement]:
+    def metrics_first(self) -> list[TaskMetrics]:
         """The judgement of each task so far, right after it was learnt."""
-        return [Judgement(*figures) for figures in self.own]
+        return [TaskMetrics(*figures) for figures in self.own]
 
     @property
     def matrix(self) -> AccuracyMatrix:
@@ -193,7 +193,7 @@ class Progress:
     @classmethod
     def of(cls, state: dict[str, Any]) -> Self:
         """Return what a checkpoint holds, as this version or an earlier one has saved it."""
-        held = under_present_names(state)
+        held = rename_old_keys(state)
         if isinstance(held["rows"], dict):
             held |= {name: _list(held[name]) for name in _TABLES}
             rows, sigma = held["rows"], held["sigma"]

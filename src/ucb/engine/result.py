@@ -36,7 +36,7 @@ class Company:
     """Whether the most memory that is held, once the run is done, was held for this run."""
 
 
-def company_of(run: Run, beside: int, resumed: bool) -> Company:
+def find_company(run: Run, beside: int, resumed: bool) -> Company:
     """Return the company of a run that is about to learn, with ``beside`` others; from here on its memory counts.
 
     A run that was ``resumed`` has learnt in an earlier process, of which nothing is known here.
@@ -55,14 +55,16 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
     company = Company() if company is None else company
     matrix, stream = run.matrix, run.stream
     hidden = not stream.scenario.task_known
-    last = run.at.judged_last
+    last = run.progress.metrics_last
     found = {
         "benchmark": stream.name,
         "method": run.method.name,
         "seed": run.seed,
         "tasks": [task.name for task in stream.tasks],
         "accuracy_matrix": matrix.after,
-        "after_task_end": [task.accuracy for task in run.at.judged_first] if run.method.judged_before_end else None,
+        "after_task_end": [task.accuracy for task in run.progress.metrics_first]
+        if run.method.evaluated_before_end
+        else None,
         "acc": matrix.acc,
         "acc_of": {name: mean(matrix.after[-1][i] for i in which) for name, which in stream.subsets.items()},
         "bwt": matrix.bwt,
@@ -74,20 +76,20 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "mean_weight_acc": [judgement.mean_weight_accuracy for judgement in last],
         "ece": [judgement.ece for judgement in last],
         "nll": [judgement.nll for judgement in last],
-        "calibration": calibration(run.at.bins),
-        "right_answers": run.at.right or None,
-        "epochs": run.at.epochs_used,
+        "calibration": calibration(run.progress.bins),
+        "right_answers": run.progress.right or None,
+        "epochs": run.progress.epochs_used,
         "sigma": sigma_movement(run.method) if isinstance(run.method, BayesianMethod) else None,
-        "sigma_by_task": run.at.sigma or None,
+        "sigma_by_task": run.progress.sigma or None,
         "weights": weight_count(run.method),
         "stored_values": stored_values(run.method.state_dict()),
         "config": config,
-        "versions": {**versions(run.device), "kernels": ", then ".join(run.at.kernels)},
+        "versions": {**versions(run.device), "kernels": ", then ".join(run.progress.kernels)},
         "device": device_name(run.device),
-        "seconds": run.at.seconds,
-        "task_seconds": run.at.task_seconds,
+        "seconds": run.progress.seconds,
+        "task_seconds": run.progress.task_seconds,
         "beside": company.beside,
-        "steps": run.at.steps,
+        "steps": run.progress.steps,
         "peak_memory_bytes": peak_memory(run.device) if company.has_own_peak else None,
     }
     return {key: _without_nan(value) for key, value in found.items()}

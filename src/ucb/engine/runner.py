@@ -20,16 +20,16 @@ from typing import Any, NamedTuple, TypeVar
 from torch import nn
 
 import ucb
-from ucb.engine.config import Job, kinds_of
+from ucb.engine.config import Job, field_types
 from ucb.engine.loop import InterruptedRunError, Run
-from ucb.engine.result import company_of, result_of
-from ucb.engine.training import multiplying_in
+from ucb.engine.result import find_company, result_of
+from ucb.engine.training import set_precision
 from ucb.observer import Observer
-from ucb.storage import HeldError, held, read_object, under_present_names, write_atomically
+from ucb.storage import HeldError, hold_lock, read_object, rename_old_keys, write_atomically
 
 
 @contextmanager
-def deaf_to_ctrl_c() -> Iterator[None]:
+def ignore_sigint() -> Iterator[None]:
     """Start processes that never hear Ctrl-C; this one hears it when they are started, and ends or stops them."""
     # A helper of Python's own is started with the first process, and older versions unblock the signal after that.
     resource_tracker.ensure_running()
@@ -43,7 +43,7 @@ def deaf_to_ctrl_c() -> Iterator[None]:
 Result = TypeVar("Result")
 
 
-def obstacle_beside_others(run: Run, others: Sequence[Run] = ()) -> str | None:
+def find_side_by_side_obstacle(run: Run, others: Sequence[Run] = ()) -> str | None:
     """Say why a run cannot learn beside others, and beside these, with the same result, or None."""
     if run.device.type != "cuda":
         return "a CPU's cores are busy with one"
@@ -54,11 +54,11 @@ def obstacle_beside_others(run: Run, others: Sequence[Run] = ()) -> str | None:
     return None
 
 
-def each_side_by_side(runs: Sequence[Run], work: Callable[[Run], Result]) -> list[Result]:
+def run_side_by_side(runs: Sequence[Run], work: Callable[[Run], Result]) -> list[Result]:
     """Do ``work`` for every run, all at once. A run that fails does not stop the others; its error is raised last."""
     # How PyTorch multiplies is one setting for the whole process: it must last until all are done.
     with (
-        multiplying_in(runs[0].training.precision, runs[0].device),
+        set_precision(runs[0].training.precision, runs[0].device),
         ThreadPoolExecutor(len(runs), thread_name_prefix="ucb-run") as pool,
     ):
         waiting = [pool.submit(work, run) for run in runs]
@@ -73,7 +73,7 @@ Found = dict[str, Any]
 Made = TypeVar("Made")
 
 
-class Order(NamedTuple):
+class PlannedRun(NamedTuple):
     """A job, where it happens, and who watches it."""
 
     job: Job
@@ -98,28 +98,28 @@ class Order(NamedTuple):
 def start(job: Job, folder: Path, observer: Observer | None = None) -> Found:
     """Run a job in a new folder; return its result."""
     refuse_folder(folder)
-    return _run_alone(Order(job, folder, observer))
+    return _run_alone(PlannedRun(job, folder, observer))
 
 
 def resume(folder: Path, observer: Observer | None = None) -> Found:
     """Go on with the job in ``folder``; if it is done, return its result."""
-    return _run_alone(Order(job_in(folder), folder, observer))
+    return _run_alone(PlannedRun(job_in(folder), folder, observer))
 
 
-def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
+def carry_out_all(orders: Sequence[PlannedRun]) -> list[Found | Exception]:
     """Start jobs, or go on with those that were cut: side by side where that at most rounds differently, else in turn.
 
     One that fails does not stop the others; its error takes the place of its result. Only an interruption is raised.
     """
     found = dict[Path, Found | Exception]()
-    together, alone = list[Ready](), list[tuple[str, Order]]()
+    together, alone = list[PreparedRun](), list[tuple[str, PlannedRun]]()
     for order in orders:
         ready = _attempt(_prepare, order)
         if isinstance(ready, Exception):
             found[order.folder] = ready
         elif ready is None:
             alone.append(("", order))
-        elif obstacle := obstacle_beside_others(ready.run, [each.run for each in together]):
+        elif obstacle := find_side_by_side_obstacle(ready.run, [each.run for each in together]):
             alone.append((obstacle, ready.order))
         else:
             together.append(ready)
@@ -134,15 +134,15 @@ def go_on_with_all(orders: Sequence[Order]) -> list[Found | Exception]:
     return [found[order.folder] for order in orders]
 
 
-class Ready(NamedTuple):
+class PreparedRun(NamedTuple):
     """An order, its run, and whether it is new: then its folder must still be so when it begins."""
 
     run: Run
-    order: Order
+    order: PlannedRun
     is_new: bool
 
 
-def _prepare(order: Order) -> Ready | None:
+def _prepare(order: PlannedRun) -> PreparedRun | None:
     """Return an order as its folder has it, if that holds it already, with its run; None if it is done."""
     if order.is_done:
         return None
@@ -151,12 +151,12 @@ def _prepare(order: Order) -> Ready | None:
         refuse_folder(order.folder)
     else:
         order = order._replace(job=job_in(order.folder))
-    return Ready(order.run(), order, is_new)
+    return PreparedRun(order.run(), order, is_new)
 
 
-def _run_side_by_side(orders: Sequence[Ready]) -> dict[Path, Found | Exception]:
+def _run_side_by_side(orders: Sequence[PreparedRun]) -> dict[Path, Found | Exception]:
     """Carry out runs at the same time."""
-    found, held = dict[Path, Found | Exception](), dict[Run, Order]()
+    found, held = dict[Path, Found | Exception](), dict[Run, PlannedRun]()
     with ExitStack() as folders:
         for run, order, is_new in orders:
             refusal = _attempt(folders.enter_context, _in_folder(order, is_new))
@@ -167,20 +167,20 @@ def _run_side_by_side(orders: Sequence[Ready]) -> dict[Path, Found | Exception]:
             else:
                 held[run] = order
         if held:
-            with stopping_on_interrupt(list(held)):
+            with stop_on_interrupt(list(held)):
                 others = len(held) - 1
-                outcomes = each_side_by_side(list(held), lambda run: _attempt(_carry_out, run, held[run], others))
+                outcomes = run_side_by_side(list(held), lambda run: _attempt(_carry_out, run, held[run], others))
             found |= zip((order.folder for order in held.values()), outcomes, strict=True)
     return found
 
 
-def _run_alone(order: Order, note: str | None = None) -> Found:
+def _run_alone(order: PlannedRun, note: str | None = None) -> Found:
     """Carry out an order by itself; its observer gets the ``note`` first."""
     ready = _prepare(order)  # a job that cannot be run leaves no folder behind
     if ready is None:
         return _read_result(order.folder)
     run, order, is_new = ready
-    with _in_folder(order, is_new), stopping_on_interrupt([run]):
+    with _in_folder(order, is_new), stop_on_interrupt([run]):
         if order.is_done:  # another process was faster
             return _read_result(order.folder)
         if note is not None:
@@ -193,10 +193,10 @@ def _read_result(folder: Path) -> Found:
     return read_object(folder / RESULT, "seed", "acc", "bwt", "config")  # no command can do without these
 
 
-def _carry_out(run: Run, order: Order, beside: int = 0) -> Found:
+def _carry_out(run: Run, order: PlannedRun, beside: int = 0) -> Found:
     """Return the result of a run that learns with ``beside`` others at the same time."""
     try:
-        company = company_of(run, beside, resumed=run.resume())
+        company = find_company(run, beside, resumed=run.resume())
         run.learn()
         result = result_of(run, dataclasses.asdict(order.job), company)
         write_atomically(order.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
@@ -222,8 +222,8 @@ def job_in(folder: Path) -> Job:
     """Return the job whose run is in ``folder``."""
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")
-    values = under_present_names(read_object(folder / CONFIG))
-    known = kinds_of(Job)
+    values = rename_old_keys(read_object(folder / CONFIG))
+    known = field_types(Job)
     differs = [f"{name} is unknown" for name in values if name not in known]
     differs += [f"{name} is missing" for name in ("benchmark", "method") if name not in values]
     if differs:
@@ -243,7 +243,7 @@ def refuse_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _in_folder(order: Order, is_new: bool) -> Iterator[None]:
+def _in_folder(order: PlannedRun, is_new: bool) -> Iterator[None]:
     """Hold an order's folder for this process alone, and make it if it is new; others may have been faster."""
     folder = order.folder
     try:
@@ -252,7 +252,7 @@ def _in_folder(order: Order, is_new: bool) -> Iterator[None]:
         raise ValueError(f"the folder {folder} cannot be made: {error.strerror}") from None
     with ExitStack() as lock:
         try:
-            lock.enter_context(held(folder / LOCK))
+            lock.enter_context(hold_lock(folder / LOCK))
         except HeldError:
             raise FileExistsError(f"another process is running in {folder}") from None
         if is_new:
@@ -263,7 +263,7 @@ def _in_folder(order: Order, is_new: bool) -> Iterator[None]:
 
 
 @contextmanager
-def stopping_on_interrupt(runs: Sequence[Run]) -> Iterator[None]:
+def stop_on_interrupt(runs: Sequence[Run]) -> Iterator[None]:
     """Let Ctrl-C stop the runs after the batch at hand; a second one stops them at once."""
 
     def ask(_signal: int, _frame: object) -> None:

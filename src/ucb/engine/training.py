@@ -16,7 +16,7 @@ Precision = Literal["float32", "tf32", "bf16"]
 
 
 @contextmanager
-def multiplying_in(precision: Precision, device: torch.device) -> Iterator[None]:
+def set_precision(precision: Precision, device: torch.device) -> Iterator[None]:
     """Multiply matrices and convolve in this precision, for as long as the block lasts; a CPU knows only float32.
 
     ``tf32`` keeps 10 bits of each factor's mantissa, ``bf16`` keeps 7 and halves the memory of activations. Weights,
@@ -82,7 +82,7 @@ class Plateau:
     waited: int = 0
     epochs: int = 0
 
-    def judge(self, loss: float) -> bool:
+    def observe(self, loss: float) -> bool:
         """Take an epoch's validation loss; say whether it is the best so far."""
         self.epochs += 1
         if loss < self.best:

@@ -137,8 +137,8 @@ class BayesianNetModel:
         settings = UCBNGSettings(**(DENSE if net == "mlp" else CONVOLUTIONAL))
         fresh = build_wave_net(net, shape, [len(head) for head in self.heads], seed)
         self.method = UCBNGMethod(fresh, settings, generator_for("noise", seed, len(self.heads)))
-        self.method.heads_return = True
-        self.size = 1
+        self.method.heads_learn_again = True
+        self.num_examples = 1
         """Examples that the last wave learnt from."""
         self.doubt: Doubt | None = None
 
@@ -153,15 +153,15 @@ class BayesianNetModel:
         assert isinstance(self.method.optimizer, UCBNG)
         return self.method.optimizer
 
-    def restore_optimizer(self, learnt: int, size: int) -> None:
+    def restore_optimizer(self, learnt: int, num_examples: int) -> None:
         """Let the optimiser know the first ``learnt`` heads, and how many examples the last wave had; heads rest."""
-        self.size = size
+        self.num_examples = num_examples
         if learnt:
             outputs = range(len(self.heads[learnt - 1]))
-            self.method.resume_task(TaskInfo(learnt - 1, size, learnt - 1, outputs))
+            self.method.resume_task(TaskInfo(learnt - 1, num_examples, learnt - 1, outputs))
             self.method.net.heads.requires_grad_(False)
             for group in self.optimizer.param_groups:
-                group["size"] = size
+                group["size"] = num_examples
 
     def head_for(self, classes: Sequence[int]) -> int:
         """Return the smallest head that knows all these classes, or the number that a new one would have."""
@@ -294,7 +294,7 @@ def learn_bayesian_net(model: Model, request: WaveRequest) -> WaveOutcome:
     fingerprint = request.refuse_repeated(hash_examples(torch.cat([train[0], held[0]]), names))
     familiar, is_sure = share_familiar(before, request, torch.cat([train[0], held[0]]), own)
     _run(learner, request, train, held, head)
-    learner.size = len(train[1])
+    learner.num_examples = len(train[1])
     some = choose_asked(len(held[1]), request.seed)
     x, target = held[0][some], held[1][some]
     batches = RawPredictionBatches(learner.predict_raw, x, target, learner.values_per_row)
@@ -358,7 +358,7 @@ def _begin(
         return BayesianNetModel(shape, net, [own], seed), 0
     head = before.head_for(own)
     learner = BayesianNetModel(shape, net, [*before.heads, own] if head == len(before.heads) else before.heads, seed)
-    learner.restore_optimizer(len(before.heads), before.size)
+    learner.restore_optimizer(len(before.heads), before.num_examples)
     learner.load(before.tensors())
     return learner, head
 

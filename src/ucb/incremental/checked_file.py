@@ -20,8 +20,8 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ucb.data.readers.reader import shown
-from ucb.storage import RefusedFileError, ceilings, opened, refuse_without_room
+from ucb.data.readers.reader import as_text
+from ucb.storage import RefusedFileError, ceilings, open_checked, refuse_without_room
 
 FORMAT, VERSION = "ucb-model", 2
 LONGEST_NAME = 1000
@@ -59,7 +59,7 @@ def pack(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
 def read_content(path: Path) -> Content:
     """Return the JSON values and the tensors of a file, if it is whole."""
     try:
-        with opened(path, ceilings.MODEL) as file:
+        with open_checked(path, ceilings.MODEL) as file:
             return _unpack(file, os.fstat(file.fileno()).st_size, str(path))
     except IsADirectoryError:
         raise DamagedModelError(f"{path} is no file: name the model's own file") from None
@@ -218,7 +218,7 @@ def check_text(where: str, value: Any) -> str:
     """Return a text of reasonable length."""
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
         raise FieldError(f"{where} is no text of 1 to {LONGEST_NAME} characters")
-    if shown(value) != value:
+    if as_text(value) != value:
         raise FieldError(f"{where} holds half a character (a lone surrogate), which no file can hold as text")
     return value
 

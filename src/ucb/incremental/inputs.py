@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from ucb.data.readers import ExampleReader, Shape, Skipped, labelled, unlabelled
+from ucb.data.readers import ExampleReader, Shape, Skipped, open_labelled, open_unlabelled
 from ucb.incremental.checked_file import LONGEST_NAME, check_text
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def read_labelled(
 ) -> ExampleReader:
     """Return labelled examples, of the shape ``like`` where one is settled."""
     if isinstance(data, str | Path):
-        examples = labelled(Path(data), like, label=label, columns=columns)
+        examples = open_labelled(Path(data), like, label=label, columns=columns)
     elif isinstance(data, ExampleReader):
         examples = data
     elif isinstance(data, tuple) and len(data) == 2:
@@ -98,7 +98,7 @@ def read_unlabelled(model: Model, data: Inputs) -> ExampleReader:
         paths = [data] if isinstance(data, str | Path) else data
         if not all(isinstance(each, str | Path) for each in paths):
             raise ValueError("inputs must be paths, or one array of numpy or tensor with all of them")
-        examples = unlabelled([str(each) for each in paths], model.shape, columns=model.columns)
+        examples = open_unlabelled([str(each) for each in paths], model.shape, columns=model.columns)
     else:
         examples = ArrayExamples(data)
     if tuple(examples.shape) != tuple(model.shape):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from ucb.data.readers import ExampleReader, Skipped, fingerprint
-from ucb.data.readers.reader import counted, shown
+from ucb.data.readers.reader import as_text, count_words
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.inputs import Data, read_labelled
 from ucb.incremental.model import Effect, Model, Report, Wave
@@ -167,7 +167,7 @@ def learn(
         try:
             report = model.learn(
                 data,
-                None if name is None else shown(name),
+                None if name is None else as_text(name),
                 label=label,
                 seed=seed,
                 device=device,
@@ -354,7 +354,7 @@ def find_warnings(classes: Sequence[str], outcome: WaveOutcome) -> list[str]:
     found = []
     asked, right = len(outcome.target), int((outcome.given == outcome.target).sum())
     if asked and right * len(classes) <= asked:
-        what, chance = counted(asked, "held-out example", "held-out examples"), f"{100 / len(classes):.2g} %"
+        what, chance = count_words(asked, "held-out example", "held-out examples"), f"{100 / len(classes):.2g} %"
         said = f"{right} of {what} judged right is no better than chance ({chance})"
         found.append(f"{said}: look at the labels of this wave")
     for number in sorted(set(outcome.target.tolist())):

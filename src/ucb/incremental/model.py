@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ucb.checks import device_named
+from ucb.checks import find_device
 from ucb.data.readers import ExampleReader, Shape, Skipped
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import check_whole
@@ -125,7 +125,7 @@ class Model:
 
         model = read_model(Path(path))
         if model.learner is not None:
-            model.learner.to(device_named(device))
+            model.learner.to(find_device(device))
         return model
 
     def save(self, path: str | Path) -> None:
@@ -156,7 +156,7 @@ class Model:
         from ucb.incremental.learning import learn_wave
 
         new, observer = copy.copy(self), observer or Observer()
-        seed, where = self.seed if seed is None else seed, device_named(device)
+        seed, where = self.seed if seed is None else seed, find_device(device)
         report = learn_wave(new, data, name, label, seed, where, epochs, observer, progress, again)
         self.__dict__.update(new.__dict__)
         return report

@@ -294,7 +294,7 @@ def _is_within(products: Tensor, rows: Tensor, columns: Tensor) -> bool:
 
 
 def _split_net(learner: BayesianNetModel) -> Parts:
-    facts = {"net": learner.net_name, "heads": learner.heads, "size": learner.size, "seed": learner.seed}
+    facts = {"net": learner.net_name, "heads": learner.heads, "size": learner.num_examples, "seed": learner.seed}
     return facts | ({} if learner.doubt is None else {"doubt": list(learner.doubt)}), learner.tensors()
 
 

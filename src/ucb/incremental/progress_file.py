@@ -16,7 +16,7 @@ from typing import Any
 
 import ucb
 from ucb.observer import Observer
-from ucb.storage import HeldError, ceilings, held, read_bytes, scratch_of, write_atomically
+from ucb.storage import HeldError, ceilings, hold_lock, read_bytes, scratch_path, write_atomically
 
 PAUSE = 5.0
 """Seconds between two writes, at least."""
@@ -87,7 +87,7 @@ def progress_path(model: Path) -> Path:
 def remove_progress(model: Path) -> None:
     """Forget the progress of learning: the work is done, and what cannot be removed is named by the next learn."""
     path = progress_path(model)
-    for each in path, scratch_of(path):
+    for each in path, scratch_path(path):
         with suppress(OSError):
             each.unlink()
 
@@ -103,7 +103,7 @@ def lock_model(model: Path) -> Iterator[None]:
     path = lock_path(model)
     with ExitStack() as lock:
         try:
-            lock.enter_context(held(path))
+            lock.enter_context(hold_lock(path))
         except HeldError:
             raise RuntimeError(f"another process is learning {model} at this moment: wait for it") from None
         except OSError as error:

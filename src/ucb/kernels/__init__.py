@@ -15,7 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.kernels.cpu import loaded, status
+from ucb.kernels.cpu import load_library, status
 
 __all__ = ["accumulate", "add_mixture_score", "draw", "status", "sum_log", "sum_squares"]
 
@@ -38,7 +38,7 @@ torch.empty(31 << 20, dtype=torch.uint8)
 
 def draw(mean: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, generator: torch.Generator | None) -> None:
     """Fill ``eps`` with standard normal noise and ``w`` with mean + sigma * eps."""
-    lib = loaded()
+    lib = load_library()
     if lib is None or not _fits(mean, sigma, eps, w):
         eps.normal_(generator=generator)
         torch.addcmul(mean, sigma, eps, out=w)
@@ -50,7 +50,7 @@ def draw(mean: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, generator: torch.G
 
 def accumulate(grad: Tensor, eps: Tensor, grad_mean: Tensor, grad_sigma: Tensor) -> None:
     """Add ``grad`` to ``grad_mean`` and grad * eps to ``grad_sigma``."""
-    lib = loaded()
+    lib = load_library()
     if lib is None or not _fits(grad, eps, grad_mean, grad_sigma):
         grad_mean.add_(grad)
         grad_sigma.addcmul_(grad, eps)
@@ -61,7 +61,7 @@ def accumulate(grad: Tensor, eps: Tensor, grad_mean: Tensor, grad_sigma: Tensor)
 
 def add_mixture_score(w: Tensor, grad: Tensor, k: float, b: float, c: float, factor: float) -> Tensor:
     """For f = k w^2 + softplus(b + c w^2), c <= 0: add factor * df/dw to ``grad``; return the sum of f."""
-    lib = loaded()
+    lib = load_library()
     if lib is not None and _fits(w, grad) and b <= LARGEST_ODDS and c >= STEEPEST * abs(k):
         pointers = [w.data_ptr(), grad.data_ptr()]
         parts = _in_parallel(w.numel(), lambda begin, end: lib.ucb_mixture(*pointers, begin, end, k, b, c, factor))

@@ -107,7 +107,7 @@ FLAGS += ["-std=c11", "-fPIC", "-shared"]
 
 
 @functools.cache
-def loaded() -> ctypes.CDLL | None:
+def load_library() -> ctypes.CDLL | None:
     """Return the compiled kernels, or None where they are switched off or cannot be built (see ``status``)."""
     return _load()[0]
 

@@ -17,7 +17,7 @@ def mark(on: Tensor) -> torch.cuda.Event | None:
     return torch.cuda.current_stream(on.device).record_event() if on.is_cuda else None
 
 
-def beside(
+def run_beside(
     work: Callable[[], Result], *inputs: Tensor, since: torch.cuda.Event | None = None, which: int = 0
 ) -> Callable[[], Result]:
     """Start ``work``, which reads ``inputs``, beside what follows; the function returned waits for its result.

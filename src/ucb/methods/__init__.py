@@ -4,10 +4,10 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from ucb import checks
-from ucb.methods.base import Asked, Method, Settings, TaskData, TaskHiddenError, TaskInfo, method, methods_by_name
+from ucb.methods.base import EvalContext, Method, Settings, TaskData, TaskHiddenError, TaskInfo, method, methods_by_name
 
 __all__ = [
-    "Asked",
+    "EvalContext",
     "Method",
     "Settings",
     "TaskData",

@@ -30,11 +30,11 @@ class TaskInfo:
     """What a learner is told when a task begins: which one, its training size, its head and its outputs there.
 
     ``batches`` is the number of batches in an epoch. Without ``boundaries`` this is the only beginning that the learner
-    is ever told of: tasks then change under its hands, and ``size`` is a stated constant.
+    is ever told of: tasks then change under its hands, and ``num_examples`` is a stated constant.
     """
 
     index: int
-    size: int
+    num_examples: int
     head: int
     outputs: range
     batches: int = 1
@@ -56,7 +56,7 @@ class TaskHiddenError(RuntimeError):
 
 
 @dataclass(frozen=True)
-class Asked:
+class EvalContext:
     """What a learner is told of examples that it has to judge: the head to use, and the task only where it is known."""
 
     head: int
@@ -162,7 +162,7 @@ class Method(ABC):
     """Whether it must be told when a task ends and the next begins."""
     is_joint: ClassVar[bool] = False
     """Whether it learns all tasks so far together, which needs their data: a bound, not a way of continual learning."""
-    judged_before_end: ClassVar[bool] = False
+    evaluated_before_end: ClassVar[bool] = False
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     remembered: ClassVar[tuple[str, ...]] = ()
     """The attributes that a class adds to the state, by name: numbers, tensors, dicts and lists of these, and objects
@@ -187,7 +187,7 @@ class Method(ABC):
         Tasks without boundaries are not shown.
         """
 
-    def learns_at(self, index: int, tasks: int) -> bool:
+    def learns_when(self, index: int, tasks: int) -> bool:
         """Whether it learns when task ``index`` of ``tasks`` comes, or leaves it for later."""
         return True
 
@@ -233,7 +233,7 @@ class Method(ABC):
     def end_task(self, data: TaskData) -> None:  # noqa: B027 (most methods have something to do here, some have not)
         """Keep what the task has taught. Its data is at hand for the last time."""
 
-    def set_to_judge(self) -> None:
+    def set_to_eval(self) -> None:
         """Bring the net into the mode for judging, if it is not there: a walk over all modules takes its time."""
         if self.net.training:
             self.net.eval()
@@ -248,7 +248,7 @@ class Method(ABC):
         """Return the mean NLL of held-out examples, by which the plateau rule judges."""
 
     @abstractmethod
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return [samples, rows, outputs]; with 0 samples, one row of logits from the mean weights."""
 
     def own_logits(self, logits: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ucb import checks
 from ucb.bayes import ELBO, Estimator, ScaleMixture, forward, gaussians, mean_forward, to_bayesian
 from ucb.kernels.triton.steps import Measured, clip_factor
-from ucb.methods.base import Asked, Method, Settings, TaskInfo, setting
+from ucb.methods.base import EvalContext, Method, Settings, TaskInfo, setting
 from ucb.nets import HeadedNet
 from ucb.nets.heads import TaskBatchNorm2d
 from ucb.optim import param_groups
@@ -28,7 +28,7 @@ class BayesianSettings(Settings):
     lr: float = setting(0.3, grid=(0.1, 0.3, 1.0, 2.0))
     clip: float = 1.0
     """With it rates of 1 and more are stable; the head then learns so fast that the trunk need not move far."""
-    spread: float = setting(0.5, check=checks.positive)
+    init_std_ratio: float = setting(0.5, check=checks.positive)
     """Sigma at the start, relative to each layer's weights."""
     temperature: float = setting(0.001, grid=(0.001, 0.01), check=checks.not_negative)
     samples: int = 10
@@ -42,10 +42,10 @@ class BayesianSettings(Settings):
         super().__post_init__()
         self.objective(1, torch.Generator())  # refuses what no ELBO and no prior can be
 
-    def objective(self, size: int, generator: torch.Generator) -> ELBO:
+    def objective(self, num_examples: int, generator: torch.Generator) -> ELBO:
         """Return the ELBO of a task."""
         return ELBO(
-            size,
+            num_examples,
             ScaleMixture(self.pi, math.exp(-self.log_sigma_1), math.exp(-self.log_sigma_2)),
             temperature=self.temperature,
             samples=self.samples,
@@ -74,12 +74,12 @@ class BayesianMethod(Method):
     settings_type = BayesianSettings
     settings: BayesianSettings
     remembered: ClassVar[tuple[str, ...]] = ("start",)
-    heads_return = False
+    heads_learn_again = False
     """Whether a head may learn again after its task: it rests in the optimiser then, which remembers its rates."""
 
     def __init__(self, net: HeadedNet, settings: BayesianSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
-        twin = to_bayesian(net, settings.spread)
+        twin = to_bayesian(net, settings.init_std_ratio)
         assert isinstance(twin, HeadedNet)
         self.net = twin
         self.start = {name: _one_number(g.sigma.detach()) for name, g in gaussians(twin)}
@@ -96,7 +96,7 @@ class BayesianMethod(Method):
 
     def begin_task(self, task: TaskInfo) -> None:
         """Let the task's head learn, at the base rate, and the others rest."""
-        if self.task is not None and task.head < self.task.head and not self.heads_return:
+        if self.task is not None and task.head < self.task.head and not self.heads_learn_again:
             raise ValueError(f"head {task.head} has left the optimiser: set heads_return before heads learn again")
         self.resume_task(task)
         for group in self.optimizer.param_groups:
@@ -105,11 +105,11 @@ class BayesianMethod(Method):
     def resume_task(self, task: TaskInfo) -> None:
         """Give the optimiser the heads that learn; one that never returns leaves it, or each task would be slower."""
         super().resume_task(task)
-        self.objective = replace(self.objective, size=task.size, likelihood=self.nll)
+        self.objective = replace(self.objective, num_examples=task.num_examples, likelihood=self.nll)
         names = (group["name"] for group in self.optimizer.param_groups)
         present = {int(name.split(".")[1]) for name in names if name.startswith("heads.")}
-        learning = {index for index in range(task.head + 1) if self.head_learns(index, task)}
-        wanted = present | {*range(task.head + 1)} if self.heads_return else learning
+        learning = {index for index in range(task.head + 1) if self.is_head_learning(index, task)}
+        wanted = present | {*range(task.head + 1)} if self.heads_learn_again else learning
         for index in present - wanted:
             self.optimizer.remove_param_groups(f"heads.{index}.")
         for index in sorted(wanted - present):
@@ -129,7 +129,7 @@ class BayesianMethod(Method):
         names = {group["name"] for group in self.optimizer.param_groups}
         return drop_groups(state, lambda name: name.startswith("heads.") and name not in names)
 
-    def head_learns(self, index: int, task: TaskInfo) -> bool:
+    def is_head_learning(self, index: int, task: TaskInfo) -> bool:
         """Whether a head learns in this task."""
         return index == task.head
 
@@ -141,7 +141,7 @@ class BayesianMethod(Method):
         task, on_gpu = self.task, self.generator.device.type == "cuda"
         if task is None or on_gpu:
             return None
-        return [index for index in range(len(self.net.heads)) if self.head_learns(index, task)]
+        return [index for index in range(len(self.net.heads)) if self.is_head_learning(index, task)]
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the ELBO."""
@@ -150,24 +150,24 @@ class BayesianMethod(Method):
 
     def clip_gradients(self) -> None:
         """Leave it to the optimiser where that can shorten the gradient on its way."""
-        if self.settings.clip > 0 and self.optimizer.can_shorten():
+        if self.settings.clip > 0 and self.optimizer.can_scale_gradients():
             known, self.measured = self.measured, {}
             if self.adjusts_gradients:
                 known = {}
-            self.optimizer.shortening = clip_factor(self.net.parameters(), self.settings.clip, measured=known)
-        if self.optimizer.shortening is None:
+            self.optimizer.clip_scale = clip_factor(self.net.parameters(), self.settings.clip, measured=known)
+        if self.optimizer.clip_scale is None:
             super().clip_gradients()
 
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean NLL under the mean weights."""
-        self.set_to_judge()
+        self.set_to_eval()
         return self.nll(mean_forward(self.net, x), y)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under weight samples, or under the mean weights."""
-        self.set_to_judge()
+        self.set_to_eval()
         with self.net.using(asked.head):
             if samples == 0:
                 return mean_forward(self.net, x).unsqueeze(0)

@@ -67,6 +67,6 @@ class BBBJoint(Joint, BBBFineTuning):
     settings_type = BBBJointSettings
     settings: BBBJointSettings
 
-    def head_learns(self, index: int, task: TaskInfo) -> bool:
+    def is_head_learning(self, index: int, task: TaskInfo) -> bool:
         """Let the heads of all tasks so far learn."""
         return index <= task.head

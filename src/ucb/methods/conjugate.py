@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from ucb import checks
 from ucb.bayes.conjugate import ConjugateHead
-from ucb.methods.base import Asked, Settings, TaskData, method, one_of, setting
+from ucb.methods.base import EvalContext, Settings, TaskData, method, one_of, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
 from ucb.nets.fixed_features import PatchFilters
@@ -99,7 +99,7 @@ class Conjugate(OrdinaryMethod):
         return range(first, first + self.sizes[head])
 
     @torch.no_grad()
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under samples of the head's posterior, or under its mean."""
         self.net.eval()
         own = self._outputs(asked.head)

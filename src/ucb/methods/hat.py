@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ucb import checks
 from ucb.kernels.triton.steps import clip_gradients
-from ucb.methods.base import Asked, Settings, TaskData, TaskInfo, method, setting
+from ucb.methods.base import EvalContext, Settings, TaskData, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
 from ucb.nets.stages import GatedNet, split_for
@@ -21,7 +21,7 @@ LARGEST_EMBEDDING, LARGEST_EXPONENT = 6.0, 50.0
 SMALLEST_GATE = math.exp(-LARGEST_EXPONENT)
 
 
-def gates_of(embedding: Sequence[Tensor], slope: Tensor | float) -> list[Tensor]:
+def gates_for(embedding: Sequence[Tensor], slope: Tensor | float) -> list[Tensor]:
     """Return sigmoid(s e), and 0 where Eq. 4 stops anyway: products of smaller gates are slow denormal numbers."""
     return [F.threshold(torch.sigmoid(slope * e), SMALLEST_GATE, 0.0) for e in embedding]
 
@@ -89,7 +89,7 @@ class HAT(OrdinaryMethod):
         batches, smax = self.task.batches, self.settings.smax
         passed = self.batch / (batches - 1) if batches > 1 else torch.ones_like(self.batch)
         self.slope = 1 / smax + (smax - 1 / smax) * passed
-        self.net.gates = gates_of(self.embedding, self.slope)
+        self.net.gates = gates_for(self.embedding, self.slope)
         nll = super().learn(x, y)
         with torch.no_grad():
             for e in self.embedding:
@@ -121,14 +121,14 @@ class HAT(OrdinaryMethod):
 
     def hard_gates(self, embedding: Sequence[Tensor]) -> list[Tensor]:
         """Return the gates as they are at test time."""
-        return gates_of([e.detach() for e in embedding], self.settings.smax)
+        return gates_for([e.detach() for e in embedding], self.settings.smax)
 
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean NLL under hard gates."""
         self.net.gates = self.hard_gates(self.embedding)
         return super().loss(x, y)
 
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the task's own units; for a task that never began, with all."""
         if self.task is not None and asked.index == self.task.index:
             self.net.gates = self.hard_gates(self.embedding)

@@ -44,7 +44,7 @@ class Joint(Method):
         sizes = [head.out_features for head in net.heads]
         self.head_of = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
 
-    def learns_at(self, index: int, tasks: int) -> bool:
+    def learns_when(self, index: int, tasks: int) -> bool:
         """Learn at every task, or at the last one only."""
         return index == tasks - 1 or not self.settings.final_only
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from ucb.methods.base import Asked, Method, Settings
+from ucb.methods.base import EvalContext, Method, Settings
 from ucb.nets import HeadedNet
 
 
@@ -34,13 +34,13 @@ class OrdinaryMethod(Method):
     @torch.no_grad()
     def loss(self, x: Tensor, y: Tensor) -> Tensor:
         """Return the mean NLL."""
-        self.set_to_judge()
+        self.set_to_eval()
         return self.nll(self.net(x), y)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return the net's logits: an ordinary net has one sample."""
-        self.set_to_judge()
+        self.set_to_eval()
         with self.net.using(asked.head):
             logits: Tensor = self.net(x)
         return logits.unsqueeze(0)

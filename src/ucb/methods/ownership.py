@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 from ucb.bayes import gaussians, mean_forward
 from ucb.bayes.posterior import inverse_softplus
-from ucb.methods.base import Asked, Method, TaskData, TaskInfo
+from ucb.methods.base import EvalContext, Method, TaskData, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.nets import HeadedNet
-from ucb.nets.heads import is_of_one_task
+from ucb.nets.heads import belongs_to_one_task
 from ucb.optim import Owners
 
 Masks = dict[str, Tensor]
@@ -45,8 +45,8 @@ class OwnedWeights(Method):
         shared = [p for name, p in self.net.named_parameters() if self.net.is_shared(name)]
         self.unowned = [p for p in shared if p.requires_grad and id(p) not in ownable]
         one_head = len(net.heads) == 1
-        modules = [m for name, m in self.net.named_modules() if one_head or not is_of_one_task(name)]
-        self.with_statistics = [m for m in modules if getattr(m, "running_mean", None) is not None]
+        modules = [m for name, m in self.net.named_modules() if one_head or not belongs_to_one_task(name)]
+        self.normalisation_layers = [m for m in modules if getattr(m, "running_mean", None) is not None]
 
     @abstractmethod
     def ownable_parameters(self) -> dict[str, list[nn.Parameter]]:
@@ -87,7 +87,7 @@ class OwnedWeights(Method):
         """Add the batch's gradient; running statistics rest after the first task."""
         assert self.task is not None
         if self.task.index > 0:
-            for module in self.with_statistics:
+            for module in self.normalisation_layers:
                 module.eval()
         return super().add_gradients(x, y)  # type: ignore[safe-super]  # the next kind of method in line says how
 
@@ -98,7 +98,7 @@ class OwnedWeights(Method):
                 if parameter.grad is not None:
                     parameter.grad.mul_(movable)  # a step of 0 changes no bit
 
-    def masks_for(self, asked: Asked) -> Masks | None:
+    def masks_for(self, asked: EvalContext) -> Masks | None:
         """Mark the weights that answer: the task's and those before it, all owned ones for a task to come.
 
         None is the whole net.
@@ -141,7 +141,7 @@ class OwnedGaussians(OwnedWeights, BayesianMethod):
                 mean = self.first[name].to(gaussian.mu)
             else:  # uniform as PyTorch draws it, with the layer's first root mean square
                 mean = torch.empty_like(gaussian.mu).uniform_(-1, 1, generator=self.generator)
-                mean.mul_(sigma * (math.sqrt(3) / self.settings.spread))
+                mean.mul_(sigma * (math.sqrt(3) / self.settings.init_std_ratio))
             gaussian.mu.copy_(torch.where(free, mean, gaussian.mu))
 
     def prune_most(
@@ -184,7 +184,7 @@ class OwnedGaussians(OwnedWeights, BayesianMethod):
             for (_, gaussian), keep in zip(self.shared_gaussians, before, strict=True):
                 gaussian.keep = keep
 
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return the logits under the weights that the task kept and those of the tasks before it."""
         masks = self.masks_for(asked)
         if masks is None:

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from ucb.methods.base import Asked, Settings, TaskData, fraction, method, setting
+from ucb.methods.base import EvalContext, Settings, TaskData, fraction, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.methods.ownership import OwnedWeights
 
@@ -54,7 +54,7 @@ class PackNet(OwnedWeights, OrdinaryMethod):
         self.claim(kept)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return the logits under the weights that the task had when it ended."""
         masks = self.masks_for(asked)
         if masks is None:

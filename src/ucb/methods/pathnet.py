@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb import checks
-from ucb.methods.base import Asked, TaskData, TaskInfo, method, setting
+from ucb.methods.base import EvalContext, TaskData, TaskInfo, method, setting
 from ucb.methods.pnn import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet
 from ucb.nets.stages import ModularNet, Path, draw_weights, split_for
@@ -169,7 +169,7 @@ class PathNet(OwnHeadMethod):
         self.net.path = self.evolution.best
         return super().loss(x, y)
 
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the task's own path; with the best so far where the task has none yet."""
         self.net.path = self.paths.get(asked.index, self.evolution.best)
         if self.task is not None and asked.index == self.task.index:

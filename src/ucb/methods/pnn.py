@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ucb import checks
-from ucb.methods.base import Asked, Settings, TaskInfo, method, setting
+from ucb.methods.base import EvalContext, Settings, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
 from ucb.nets.stages import ColumnNet, Stage, Staged, split_for
@@ -41,10 +41,10 @@ class OwnHeadMethod(OrdinaryMethod):
         super().resume_task(task)
         self.net.current = self.place(task.index)
 
-    def logits(self, x: Tensor, asked: Asked, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the head of the task that is asked about."""
         place = self.place(asked.index)
-        return super().logits(x, Asked(place, place), samples, generator)
+        return super().logits(x, EvalContext(place, place), samples, generator)
 
     def place(self, index: int) -> int:
         """Return a task's index, if there is room for it. The engine asks about every task before it trains on any."""

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.curvature import class_roots
-from ucb.kernels.side_stream import beside, mark
+from ucb.kernels.side_stream import mark, run_beside
 from ucb.methods.base import TaskData, TaskInfo, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import UCBNG
@@ -35,7 +35,7 @@ class UCBNGSettings(BayesianSettings):
 
     lr: float = setting(0.15, grid=(0.1, 0.3, 0.5))
     clip: float = 0.0
-    spread: float = 2.4
+    init_std_ratio: float = 2.4
     """On 784-1200 this is a prior spread of 0.05. Far below it (0.1) the prior outweighs a task's curvature, and sigma
     hardly moves."""
     temperature: float = setting(0.05, grid=(0.003, 0.03, 0.1, 0.3))
@@ -77,7 +77,7 @@ class UCBNGMethod(BayesianMethod):
         """Tell the optimiser the task's size."""
         super().begin_task(task)
         self.held_out = None
-        self.optimizer.begin(task.size, 0.0 if task.boundaries else task.size / task.batches)
+        self.optimizer.begin(task.num_examples, 0.0 if task.boundaries else task.num_examples / task.batches)
 
     def resume_task(self, task: TaskInfo) -> None:
         """Leave the prior to the optimiser, and say how the likelihood is curved."""
@@ -105,8 +105,8 @@ class UCBNGMethod(BayesianMethod):
             seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
             return self.optimizer.see(self.objective, self.net, seen)
 
-        found = beside(look, x, since=before, which=CURVATURE)
-        self.optimizer.add_observed(means, found(), rows)
+        found = run_beside(look, x, since=before, which=CURVATURE)
+        self.optimizer.add_curvature(means, found(), rows)
         return nll
 
     def _next(self, rows: int, of: int) -> Tensor:

@@ -51,7 +51,7 @@ class UCBP(OwnedGaussians, BBBFineTuning):
     summary = "each task keeps its most certain weights, the others are free for the next"
     paper = "Ebrahimi et al., ICLR 2020"
     needs_boundaries = True
-    judged_before_end = True
+    evaluated_before_end = True
     settings_type = UCBPSettings
     settings: UCBPSettings
     remembered = ("pruned",)

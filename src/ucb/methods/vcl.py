@@ -27,7 +27,7 @@ class VCLSettings(BayesianSettings):
 
     lr: float = setting(1e-3, grid=(3e-4, 1e-3, 3e-3))
     clip: float = 0.0
-    spread: float = setting(1.0, grid=(0.05, 1.0, 2.0))
+    init_std_ratio: float = setting(1.0, grid=(0.05, 1.0, 2.0))
     """Where inference starts. 0.05 is a variance of 1e-6 in a layer of 784 inputs, as Nguyen et al. have it; but sigma
     grows only slowly from there: after a few epochs the first task is so sure that the next can hardly learn."""
     samples: int = 1
@@ -38,9 +38,9 @@ class VCLSettings(BayesianSettings):
     fit: float = setting(0.5, check=fraction)
     """The share of the first task's epochs that goes into the maximum-likelihood fit."""
 
-    def objective(self, size: int, generator: torch.Generator) -> ELBO:
+    def objective(self, num_examples: int, generator: torch.Generator) -> ELBO:
         """Return the ELBO of a first task, whose KL is known in closed form."""
-        return replace(super().objective(size, generator), prior=Normal(self.prior_sigma))
+        return replace(super().objective(num_examples, generator), prior=Normal(self.prior_sigma))
 
 
 @method
@@ -123,7 +123,7 @@ class VCL(BayesianMethod):
 class VCLGNGSettings(VCLSettings):
     """VCL's, with more room at the start: natural steps are shorter where sigma is small."""
 
-    spread: float = setting(2.0, grid=(0.05, 1.0, 2.0))
+    init_std_ratio: float = setting(2.0, grid=(0.05, 1.0, 2.0))
 
 
 @method
@@ -147,7 +147,7 @@ class VCLVadamSettings(BayesianSettings):
 
     lr: float = setting(3e-3, grid=(1e-3, 3e-3, 1e-2))
     clip: float = 0.0
-    spread: float = 2.0
+    init_std_ratio: float = 2.0
     """On 784-1200 this is a prior spread of 0.04."""
     temperature: float = setting(0.1, grid=(0.1, 1.0), check=checks.positive)
     """The paper's is 1, where so narrow a prior pulls hard: a second task then learns slowly."""
@@ -177,7 +177,7 @@ class VCLVadam(BayesianMethod):
     def begin_task(self, task: TaskInfo) -> None:
         """Tell the optimiser the task's size."""
         super().begin_task(task)
-        self.optimizer.begin(task.size)
+        self.optimizer.begin(task.num_examples)
 
     def resume_task(self, task: TaskInfo) -> None:
         """Leave the prior to the optimiser."""

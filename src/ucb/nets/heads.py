@@ -28,7 +28,7 @@ class TaskBatchNorm2d(nn.Module):
         return normalised
 
 
-def is_of_one_task(name: str) -> bool:
+def belongs_to_one_task(name: str) -> bool:
     """Whether this is the name of normalisation that one task has for itself, where each has a head."""
     return ".of_task." in name
 
@@ -112,7 +112,7 @@ class HeadedNet(nn.Module):
 
     def is_shared(self, name: str) -> bool:
         """Whether tasks share the parameter of this name: the trunk's, and the head's where there is one only."""
-        return len(self.heads) == 1 or (name.startswith("trunk.") and not is_of_one_task(name))
+        return len(self.heads) == 1 or (name.startswith("trunk.") and not belongs_to_one_task(name))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the current head."""

@@ -82,7 +82,7 @@ class Adam(PerWeightOptimizer):
 class Vadam(PerWeightOptimizer):
     """Adam whose second moments are the posterior's spread. Make it from ``param_groups(net)``.
 
-    ``size`` is the task's number of training examples. A weight's prior is N(0, sigma^2) with the sigma that it has
+    ``num_examples`` counts the task's training examples. A weight's prior is N(0, sigma^2) with the sigma that it has
     when it joins, so s starts at 0 as the paper has it. Ordinary parameters take Adam's step. Beside mu and rho each
     weight stores m, s, lambda and mu_0; rho only mirrors s and lambda.
     """
@@ -92,7 +92,7 @@ class Vadam(PerWeightOptimizer):
     def __init__(
         self,
         groups: Iterable[Group],
-        size: int,
+        num_examples: int,
         lr: float = 1e-3,
         *,
         temperature: float = 1.0,
@@ -100,9 +100,9 @@ class Vadam(PerWeightOptimizer):
     ) -> None:
         self.temperature = positive("temperature", temperature)
         self.betas = betas
-        count("size, the number of training examples,", size)
+        count("num_examples, the number of training examples,", num_examples)
         # "capturable" tells PyTorch to load the step counts onto the weights' device.
-        super().__init__(groups, {"lr": positive("lr", lr), "size": size, "capturable": True})
+        super().__init__(groups, {"lr": positive("lr", lr), "size": num_examples, "capturable": True})
 
     @torch.no_grad()
     def add_param_group(self, param_group: Group) -> None:
@@ -159,11 +159,11 @@ class Vadam(PerWeightOptimizer):
             for name in ("step", "momentum", "square"):
                 state.pop(name, None)
 
-    def begin(self, size: int) -> None:
-        """Start a task of ``size`` training examples."""
-        count("size, the number of training examples,", size)
+    def begin(self, num_examples: int) -> None:
+        """Start a task of ``num_examples`` training examples."""
+        count("num_examples, the number of training examples,", num_examples)
         for group in self.param_groups:
-            group["size"] = size
+            group["size"] = num_examples
 
 
 def bias_correction(beta: float, step: Tensor) -> Tensor:

@@ -60,8 +60,8 @@ class PerWeightOptimizer(Optimizer):
     """
 
     settings: tuple[str, ...] = ()
-    shortening: Tensor | None = None
-    """What the gradients of the next step are multiplied by; only where ``can_shorten`` says so."""
+    clip_scale: Tensor | None = None
+    """What the gradients of the next step are multiplied by; only where ``can_scale_gradients`` says so."""
 
     def __init__(self, groups: Iterable[Group], defaults: Group) -> None:
         self.frozen: dict[nn.Parameter, Tensor] = {}
@@ -126,8 +126,8 @@ class PerWeightOptimizer(Optimizer):
         self.finish()
         return loss
 
-    def can_shorten(self) -> bool:
-        """Whether the next step can multiply the gradients by ``shortening`` on its way, and save a walk over them."""
+    def can_scale_gradients(self) -> bool:
+        """Whether the next step can multiply the gradients by ``clip_scale`` on its way, and save a walk over them."""
         return False
 
     def prepare(self) -> None:
@@ -135,7 +135,7 @@ class PerWeightOptimizer(Optimizer):
 
     def finish(self) -> None:
         """Forget what was meant for this step alone."""
-        self.shortening = None
+        self.clip_scale = None
 
     def update(self, group: Group) -> None:
         """Move the parameters of one group."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ucb.bayes.posterior import Gaussian
-from ucb.checks import count, fitting_mask, one_of, positive
+from ucb.checks import check_mask, count, one_of, positive
 from ucb.optim.base import PerWeightOptimizer
 
 Importance = Literal["certainty", "snr"]
@@ -54,7 +54,7 @@ def least_important(importance: Tensor, ratio: float, among: Tensor | None = Non
     """Mark the ``ratio`` (0 to 1) of weights with the lowest importance, among those where ``among`` is True."""
     if not 0 <= ratio <= 1:
         raise ValueError(f"a pruning ratio must be between 0 and 1, not {ratio}")
-    candidates = torch.ones_like(importance, dtype=torch.bool) if among is None else fitting_mask(among, importance)
+    candidates = torch.ones_like(importance, dtype=torch.bool) if among is None else check_mask(among, importance)
     places = candidates.view(-1).nonzero().squeeze(1)
     order = importance.reshape(-1)[places].argsort(stable=True)
     marked = torch.zeros_like(candidates).view(-1)
@@ -75,7 +75,7 @@ class Freeze:
         self.held: dict[nn.Parameter, Tensor] = {}
         for weight, mask in masks.items():
             for parameter in (weight.mu, weight.rho) if isinstance(weight, Gaussian) else (weight,):
-                self.masks[parameter] = fitting_mask(mask, parameter)
+                self.masks[parameter] = check_mask(mask, parameter)
                 if id(parameter) not in known:
                     raise ValueError(f"a mask is for a weight of shape {tuple(parameter.shape)} that is not optimised")
         self._optimizer = optimizer
@@ -124,7 +124,7 @@ class Owners:
         """Give the free weights where a mask is True to a task."""
         if count("a task's number", task) > self.MOST:
             raise ValueError(f"weights can belong to {self.MOST} tasks, and this is task {task}")
-        claims = {name: fitting_mask(mask, self.of[name]) for name, mask in masks.items()}
+        claims = {name: check_mask(mask, self.of[name]) for name, mask in masks.items()}
         for name, claimed in claims.items():
             if bool((claimed & ~self.free(name)).any()):
                 raise ValueError(f"task {task} claims weights of {name} that belong to an earlier task")

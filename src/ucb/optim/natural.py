@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ucb.bayes.curvature import signed_gradients
 from ucb.bayes.elbo import ELBO
 from ucb.bayes.posterior import inverse_softplus
-from ucb.checks import count, fitting_mask, positive
+from ucb.checks import check_mask, count, positive
 from ucb.kernels.triton import fused
 from ucb.optim.base import Group, PerWeightOptimizer
 
@@ -33,23 +33,23 @@ class UCBNG(PerWeightOptimizer):
     """Gradient descent on mu, natural-gradient steps on sigma; each weight's rate follows its sigma.
 
     Make it from ``param_groups(net)``. Before each ``step()``, ``observe(objective, net, x)`` shows it inputs whose
-    curvature joins the running mean. ``size`` is the task's number of training examples, ``temperature`` as in the ELBO
-    but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts with) and
+    curvature joins the running mean. ``num_examples`` counts the task's training examples, ``temperature`` is as in the
+    ELBO but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts with) and
     ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
     lr * min(1, sigma / prior_sigma)^power, or with ``uniform``, the control, the mean of these in its weight tensor.
     ``pull`` adds the prior's own force, towards the means that the task started with. Without ``rates`` all weights
     keep the base rate, and ``hold`` says which of them may move.
 
-    Without task boundaries, ``begin(size, batch)`` lets every step add its batch's share of the curvature to Lambda at
-    once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()`` would give.
+    Without task boundaries, ``begin(num_examples, batch)`` lets every step add its batch's share of the curvature to
+    Lambda at once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()`` would give.
 
     Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
 
     >>> import torch, ucb
     >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
     >>> x, y, held_out = torch.randn(64, 20), torch.randint(2, (64,)), torch.randn(16, 20)
-    >>> objective = ucb.ELBO(size=64, temperature=0.0)  # the optimiser holds the prior itself
-    >>> optimizer = ucb.UCBNG(ucb.param_groups(net), size=64, lr=0.1)
+    >>> objective = ucb.ELBO(num_examples=64, temperature=0.0)  # the optimiser holds the prior itself
+    >>> optimizer = ucb.UCBNG(ucb.param_groups(net), num_examples=64, lr=0.1)
     >>> terms = objective.backward(net, x, y)
     >>> optimizer.observe(objective, net, held_out)  # inputs without labels
     >>> optimizer.step()
@@ -64,7 +64,7 @@ class UCBNG(PerWeightOptimizer):
     def __init__(
         self,
         groups: Iterable[Group],
-        size: int,
+        num_examples: int,
         lr: float = 0.1,
         *,
         temperature: float = 0.05,
@@ -84,8 +84,8 @@ class UCBNG(PerWeightOptimizer):
         if not 0 < beta < 1:
             raise ValueError(f"beta must be between 0 and 1, not {beta}")
         self.beta, self.power, self.pull, self.uniform = beta, positive("power", power), pull, uniform
-        count("size, the number of training examples,", size)
-        super().__init__(groups, {"lr": lr, "size": size, "batch": 0.0, "prior_sigma": None})
+        count("num_examples, the number of training examples,", num_examples)
+        super().__init__(groups, {"lr": lr, "size": num_examples, "batch": 0.0, "prior_sigma": None})
 
     @torch.no_grad()
     def add_param_group(self, param_group: Group) -> None:
@@ -124,13 +124,13 @@ class UCBNG(PerWeightOptimizer):
         Show it inputs that the net has not learnt from, where there are: of those it has learnt it is too sure. Labels
         are not needed. Several calls before a step count as one with all their rows.
         """
-        self.add_observed(self.learning_means(), self.see(objective, net, x), len(x))
+        self.add_curvature(self.learning_means(), self.see(objective, net, x), len(x))
 
     def see(self, objective: ELBO, net: nn.Module, x: Tensor) -> tuple[Tensor | None, ...]:
-        """Return what ``add_observed`` adds for these inputs."""
+        """Return what ``add_curvature`` adds for these inputs."""
         return signed_gradients(net, self.learning_means(), x, objective.curvature_roots, objective.generator)
 
-    def add_observed(self, means: Sequence[Tensor], gradients: Sequence[Tensor | None], rows: int) -> None:
+    def add_curvature(self, means: Sequence[Tensor], gradients: Sequence[Tensor | None], rows: int) -> None:
         """Add what ``signed_gradients`` has found in so many rows."""
         new = {mu: g for mu, g in zip(means, gradients, strict=True) if g is not None}
         both = {mu: self.observed[mu] + g if mu in self.observed else g for mu, g in new.items()}
@@ -192,7 +192,7 @@ class UCBNG(PerWeightOptimizer):
         if self.pull or group["batch"] or mu in self.frozen or rho in self.frozen or not rho.requires_grad:
             return False
         gradients = mu.grad, self.observed.get(mu)
-        return fused.serves(mu, rho) and all(g is not None and fused.serves(g) for g in gradients)
+        return fused.supports(mu, rho) and all(g is not None and fused.supports(g) for g in gradients)
 
     def _learn_sigma(self, group: Group) -> None:
         mu = group["params"][0]
@@ -246,15 +246,15 @@ class UCBNG(PerWeightOptimizer):
 
         Pruned weights (:meth:`ucb.bayes.Gaussian.prune`) must not be among them.
         """
-        self.movable = {mu: fitting_mask(mask, mu) for mu, mask in movable.items()}
+        self.movable = {mu: check_mask(mask, mu) for mu, mask in movable.items()}
 
-    def begin(self, size: int, batch: float = 0.0) -> None:
-        """Start a task of ``size`` training examples; with ``batch``, a stream without boundaries in such batches."""
-        count("size, the number of training examples,", size)
+    def begin(self, num_examples: int, batch: float = 0.0) -> None:
+        """Start a task of ``num_examples`` training examples; ``batch``: of a stream without boundaries, in batches."""
+        count("num_examples, the number of training examples,", num_examples)
         if any(self.state[group["params"][0]]["curvature"].any() for group in self.gaussian_groups()):
             raise RuntimeError("a task has been learnt that was not ended: call consolidate() before begin()")
         for group in self.param_groups:
-            group["size"], group["batch"] = size, batch
+            group["size"], group["batch"] = num_examples, batch
 
     @torch.no_grad()
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:

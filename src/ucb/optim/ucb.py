@@ -37,7 +37,7 @@ class UCB(PerWeightOptimizer):
     >>> import torch, ucb
     >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
     >>> optimizer = ucb.UCB(ucb.param_groups(net), lr=0.1)
-    >>> terms = ucb.ELBO(size=64).backward(net, torch.randn(64, 20), torch.randint(2, (64,)))
+    >>> terms = ucb.ELBO(num_examples=64).backward(net, torch.randn(64, 20), torch.randint(2, (64,)))
     >>> optimizer.step()
     >>> optimizer.consolidate()  # the task ends: from now on certain weights learn slowly
     """
@@ -87,9 +87,9 @@ class UCB(PerWeightOptimizer):
 
     def _is_fused(self, group: Group) -> bool:
         """Say whether one kernel moves mu and rho."""
-        return group["is_gaussian"] and all(p.grad is not None and fused.serves(p, p.grad) for p in group["params"])
+        return group["is_gaussian"] and all(p.grad is not None and fused.supports(p, p.grad) for p in group["params"])
 
-    def can_shorten(self) -> bool:
+    def can_scale_gradients(self) -> bool:
         """Whether one kernel moves each weight tensor that has a gradient, by that alone."""
         return all(self._is_fused(g) and g["momentum"] == 0 for g in self.param_groups if _moves(g))
 
@@ -99,7 +99,7 @@ class UCB(PerWeightOptimizer):
         directions = self._direction(mu, group["momentum"]), self._direction(rho, group["momentum"])
         scales = self.state[mu].get("scale"), self.state[rho].get("scale")
         rates = group["lr"], group["lr"] * group["rho_rate"]
-        fused.descend(mu, rho, *directions, *scales, self.keep_mask(mu), *rates, self.shortening)
+        fused.descend(mu, rho, *directions, *scales, self.keep_mask(mu), *rates, self.clip_scale)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None

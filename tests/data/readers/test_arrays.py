@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucb.data.readers import fingerprint, labelled, unlabelled
+from ucb.data.readers import fingerprint, open_labelled, open_unlabelled
 
 from .files import drawn, everything, whys
 
@@ -35,7 +35,7 @@ def saved(tmp_path, **arrays):
 )
 def test_names_of_arrays(tmp_path, x, y):
     path = saved(tmp_path, **{x: GREY, y: Y, "other": np.zeros(3)})
-    examples = labelled(path)
+    examples = open_labelled(path)
     assert examples.shape == (1, 10, 12)
     assert examples.labels == ["0", "1", "2", "0", "1", "2"]
     assert examples.names == [f"row {number}" for number in range(1, 7)]
@@ -44,7 +44,7 @@ def test_names_of_arrays(tmp_path, x, y):
     assert positions == list(range(6))
     assert found.dtype == torch.uint8
     np.testing.assert_array_equal(found[:, 0].numpy(), GREY)
-    assert unlabelled([str(path)], (1, 10, 12)).labels is None
+    assert open_unlabelled([str(path)], (1, 10, 12)).labels is None
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ def test_names_of_arrays(tmp_path, x, y):
     ],
 )
 def test_kinds_of_images(tmp_path, x, expected):
-    examples = labelled(saved(tmp_path, x=x, y=Y))
+    examples = open_labelled(saved(tmp_path, x=x, y=Y))
     assert examples.shape == expected.shape[1:]
     np.testing.assert_array_equal(everything(examples)[1].numpy(), expected)
 
@@ -72,22 +72,22 @@ def test_kinds_of_images(tmp_path, x, expected):
 def test_transparent_images(tmp_path):
     x = np.concatenate([COLOUR, np.zeros_like(COLOUR[..., :1])], axis=3)
     x[:, 0, 0, 3] = 255
-    found = everything(labelled(saved(tmp_path, x=x, y=Y), (3, 10, 12)))[1].numpy()
+    found = everything(open_labelled(saved(tmp_path, x=x, y=Y), (3, 10, 12)))[1].numpy()
     np.testing.assert_array_equal(found[:, :, 0, 0], COLOUR[:, 0, 0])
     assert found[:, :, 1:].min() == 255
 
 
 def test_a_given_shape_is_kept(tmp_path):
     path = saved(tmp_path, x=GREY, y=Y)
-    found = everything(labelled(path, (3, 10, 12)))[1].numpy()
+    found = everything(open_labelled(path, (3, 10, 12)))[1].numpy()
     np.testing.assert_array_equal(found, np.stack([GREY] * 3, axis=1))
     expected = np.asarray(drawn(size=(12, 10)).resize((9, 8), 2))
     np.savez(path, x=np.asarray(drawn(size=(12, 10)))[None], y=Y[:1])
-    np.testing.assert_array_equal(everything(labelled(path, (1, 8, 9)))[1].numpy()[0, 0], expected)
+    np.testing.assert_array_equal(everything(open_labelled(path, (1, 8, 9)))[1].numpy()[0, 0], expected)
 
 
 def test_large_images_are_made_smaller(tmp_path):
-    examples = labelled(saved(tmp_path, x=np.zeros((2, 100, 80), np.uint8), y=Y[:2]))
+    examples = open_labelled(saved(tmp_path, x=np.zeros((2, 100, 80), np.uint8), y=Y[:2]))
     assert examples.shape == (1, 64, 64)
     assert everything(examples)[1].shape == (2, 1, 64, 64)
 
@@ -95,7 +95,7 @@ def test_large_images_are_made_smaller(tmp_path):
 def test_rows(tmp_path):
     x = RANDOM.normal(size=(6, 4))
     x[1, 2], x[4, 0] = np.nan, 1e300
-    examples = labelled(saved(tmp_path, x=x, y=np.array(["a", "b", "c", "a", "b", "c"])))
+    examples = open_labelled(saved(tmp_path, x=x, y=np.array(["a", "b", "c", "a", "b", "c"])))
     assert (examples.shape, examples.columns) == ((4,), None)
     assert examples.labels == ["a", "c", "a", "c"]
     assert whys(examples) == {
@@ -108,7 +108,7 @@ def test_rows(tmp_path):
 def test_images_that_cannot_be_used_are_listed(tmp_path):
     x = (GREY / 255).astype(np.float32)
     x[1, 0, 0] = np.inf
-    examples = labelled(saved(tmp_path, x=x, y=np.array([0, 1, np.nan, 0, 1, 1])))
+    examples = open_labelled(saved(tmp_path, x=x, y=np.array([0, 1, np.nan, 0, 1, 1])))
     assert whys(examples) == {"row 2": "it holds values that are not finite", "row 3": "it has no label"}
     assert examples.names == ["row 1", "row 4", "row 5", "row 6"]
     np.testing.assert_array_equal(everything(examples)[1].numpy()[:, 0], GREY[[0, 3, 4, 5]])
@@ -126,14 +126,14 @@ def test_images_that_cannot_be_used_are_listed(tmp_path):
     ],
 )
 def test_labels(tmp_path, y, expected):
-    assert labelled(saved(tmp_path, x=GREY[:2], y=y)).labels == expected
+    assert open_labelled(saved(tmp_path, x=GREY[:2], y=y)).labels == expected
 
 
 def test_class_names_of_an_array_file(tmp_path):
     path = saved(tmp_path, x_train=GREY, y_train=Y, class_names=np.array(["zero", "one", "two"]))
-    assert labelled(path).labels == ["zero", "one", "two", "zero", "one", "two"]
+    assert open_labelled(path).labels == ["zero", "one", "two", "zero", "one", "two"]
     with pytest.raises(ValueError, match="label '2' is not among its 2 class names"):
-        labelled(saved(tmp_path, x_train=GREY, y_train=Y, class_names=np.array(["zero", "one"])))
+        open_labelled(saved(tmp_path, x_train=GREY, y_train=Y, class_names=np.array(["zero", "one"])))
 
 
 class Trap:
@@ -151,10 +151,10 @@ def test_nothing_is_unpickled(tmp_path):
     x[:] = Trap(tmp_path / "mark")
     for arrays in ({"x": x, "y": Y[:2]}, {"x": GREY[:2], "y": x}):
         with pytest.raises(ValueError, match="holds objects"):
-            labelled(saved(tmp_path, **arrays))
+            open_labelled(saved(tmp_path, **arrays))
     (tmp_path / "wave.npz").write_bytes(pickle.dumps(Trap(tmp_path / "mark")))
     with pytest.raises(ValueError, match=r"is no \.npz file, or damaged"):
-        labelled(tmp_path / "wave.npz")
+        open_labelled(tmp_path / "wave.npz")
     assert not (tmp_path / "mark").exists()
 
 
@@ -164,7 +164,7 @@ def test_of_a_damaged_archive_no_more_than_a_sentence_is_said(tmp_path):
     content[26:28] = (700).to_bytes(2, "little")  # the length of the first name
     path.write_bytes(content)
     with pytest.raises(ValueError, match="or damaged: File name in directory") as error:
-        labelled(path)
+        open_labelled(path)
     assert len(str(error.value)) < 300 + len(str(path))
 
 
@@ -189,7 +189,7 @@ def test_of_a_damaged_archive_no_more_than_a_sentence_is_said(tmp_path):
 )
 def test_what_is_wrong_with_arrays_is_said(tmp_path, arrays, like, why):
     with pytest.raises(ValueError, match=why):
-        labelled(saved(tmp_path, **arrays), like)
+        open_labelled(saved(tmp_path, **arrays), like)
 
 
 def test_a_huge_promise_is_not_believed(tmp_path):
@@ -206,13 +206,13 @@ def test_a_huge_promise_is_not_believed(tmp_path):
         archive.writestr("x.npy", content.getvalue() + bytes(100))
         archive.writestr("y.npy", content.getvalue())
     with pytest.raises(ValueError, match="x is not as long as it says"):
-        labelled(path)
+        open_labelled(path)
 
 
 def test_fingerprint_of_arrays(tmp_path):
-    first = fingerprint(labelled(saved(tmp_path, x=GREY, y=Y)))
-    assert fingerprint(labelled(tmp_path / "wave.npz")) == first
-    assert fingerprint(labelled(saved(tmp_path, x=GREY, y=Y[::-1]))) != first
+    first = fingerprint(open_labelled(saved(tmp_path, x=GREY, y=Y)))
+    assert fingerprint(open_labelled(tmp_path / "wave.npz")) == first
+    assert fingerprint(open_labelled(saved(tmp_path, x=GREY, y=Y[::-1]))) != first
 
 
 @pytest.mark.parametrize("images", [True, False])
@@ -223,6 +223,6 @@ def test_labels_with_characters_that_do_not_exist(tmp_path, images):
         np.savez(tmp_path / "wave.npz", x=x, y=y)
         if said is None:
             with pytest.raises(ValueError, match=r"wave\.npz: the labels hold characters that do not exist"):
-                labelled(tmp_path / "wave.npz")
+                open_labelled(tmp_path / "wave.npz")
         else:
-            assert labelled(tmp_path / "wave.npz").labels == ["A", "B", "A", said]
+            assert open_labelled(tmp_path / "wave.npz").labels == ["A", "B", "A", said]

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 import torch
 
-from ucb.data.readers import ExampleReader, fingerprint, labelled
+from ucb.data.readers import ExampleReader, fingerprint, open_labelled
 
 from .files import drawn, everything, whys, write
 
@@ -16,7 +16,7 @@ def test_classes_are_folders_and_images_lie_at_any_depth(tmp_path):
     write(tmp_path / "cat" / "deep" / "deeper" / "a.PNG", drawn(2))
     write(tmp_path / "dog" / "c.jpg", drawn(3))
     write(tmp_path / "dog" / "d.tiff", drawn(4))
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert isinstance(examples, ExampleReader)
     assert examples.names == ["cat/b.png", "cat/deep/deeper/a.PNG", "dog/c.jpg", "dog/d.tiff"]
     assert examples.labels == ["cat", "cat", "dog", "dog"]
@@ -32,7 +32,7 @@ def test_classes_are_folders_and_images_lie_at_any_depth(tmp_path):
 def test_batches_follow_the_indices(tmp_path):
     for number in range(5):
         write(tmp_path / "a" / f"{number}.png", drawn(number))
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     _, x = everything(examples)
     (first, second) = examples.batches(torch.tensor([4, 0, 0, 2]), 3)
     assert first[0].tolist() == [4, 0, 0]
@@ -47,7 +47,7 @@ def test_hidden_files_are_not_seen_and_others_are_counted(tmp_path):
         write(tmp_path / name)
     for name in ("a/notes.txt", "a/Thumbs.db", "README"):
         (tmp_path / name).write_text("words")
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert examples.names == ["a/1.png", "a/2.png"]
     assert examples.remarks == ["3 files that are no images are left out"]
 
@@ -56,7 +56,7 @@ def test_one_class_is_fine_and_rare_ones_are_remarked(tmp_path):
     write(tmp_path / "only" / "1.png")
     (tmp_path / "nothing").mkdir()
     write(tmp_path / "loose.png")
-    remarks = labelled(tmp_path).remarks
+    remarks = open_labelled(tmp_path).remarks
     assert remarks == [
         "1 image lies in no class folder and is left out",
         "class folder 'nothing' holds no images",
@@ -70,7 +70,7 @@ def test_names_in_any_script(tmp_path):
     for folder in (composed, separate, "猫", "кошка", "قطة", "🐈"):
         write(tmp_path / folder / "ß é.png")
         write(tmp_path / folder / "2.png")
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert set(examples.labels) == {composed, "猫", "кошка", "قطة", "🐈"}
     assert examples.labels.count(composed) == 4
     assert len(set(examples.names)) == 12
@@ -79,7 +79,7 @@ def test_names_in_any_script(tmp_path):
 def test_one_example_in_each_form_of_a_name_makes_two(tmp_path):
     for form in ("NFC", "NFD"):
         write(tmp_path / unicodedata.normalize(form, "über") / "1.png")
-    assert labelled(tmp_path).remarks == []
+    assert open_labelled(tmp_path).remarks == []
 
 
 def test_a_name_that_is_no_text(tmp_path):
@@ -88,7 +88,7 @@ def test_a_name_that_is_no_text(tmp_path):
         write(tmp_path / folder / "1.png")
     except OSError:
         pytest.skip("this disk takes text only")
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert examples.labels == ["caf\\xe9"]
     assert examples.names == ["caf\\xe9/1.png"]
     assert everything(examples)[0] == [0]
@@ -111,7 +111,7 @@ def test_links_in_circles_do_no_harm(tmp_path):
     (root / "a" / "circle.png").symlink_to("circle.png")
     (root / "a" / "broken.png").symlink_to("nowhere.png")
     (root / "c").symlink_to(tmp_path / "far")
-    examples = labelled(root)
+    examples = open_labelled(root)
     assert list(zip(examples.names, examples.labels, strict=True)) == [
         ("a/1.png", "a"),
         ("a/more/3.png", "a"),
@@ -124,7 +124,7 @@ def test_links_in_circles_do_no_harm(tmp_path):
 def test_a_pipe_is_not_waited_for(tmp_path):
     write(tmp_path / "a" / "1.png")
     os.mkfifo(tmp_path / "a" / "2.png")
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert examples.names == ["a/1.png"]
     assert whys(examples) == {"a/2.png": "it is a broken link or no plain file"}
 
@@ -142,25 +142,25 @@ def test_other_folders_are_answered_with_what_is_expected(tmp_path, files, why):
     for name in files:
         write(tmp_path / name, format="PNG")
     with pytest.raises(ValueError, match=why):
-        labelled(tmp_path)
+        open_labelled(tmp_path)
 
 
 def test_a_vehicle_called_train_is_a_class(tmp_path):
     write(tmp_path / "train" / "1.png")
     write(tmp_path / "bus" / "1.png")
-    assert set(labelled(tmp_path).labels) == {"train", "bus"}
+    assert set(open_labelled(tmp_path).labels) == {"train", "bus"}
 
 
 def test_a_missing_folder_and_a_file_of_another_kind(tmp_path):
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):
-        labelled(tmp_path / "nowhere")
+        open_labelled(tmp_path / "nowhere")
     with pytest.raises(ValueError, match=r"neither a folder of class folders nor a file \.csv"):
-        labelled(write(tmp_path / "1.png"))
+        open_labelled(write(tmp_path / "1.png"))
     write(tmp_path / "a" / "1.png")
     with pytest.raises(ValueError, match="is a folder of images, and the model learnt rows of 4"):
-        labelled(tmp_path, (4,))
+        open_labelled(tmp_path, (4,))
     with pytest.raises(ValueError, match="is no table: it has no column 'sort'"):
-        labelled(tmp_path, label="sort")
+        open_labelled(tmp_path, label="sort")
 
 
 def test_what_cannot_be_read_is_left_out_and_listed_once(tmp_path):
@@ -170,7 +170,7 @@ def test_what_cannot_be_read_is_left_out_and_listed_once(tmp_path):
     (tmp_path / "a" / "empty.png").write_bytes(b"")
     (tmp_path / "a" / "words.jpg").write_text("no image")
     write(tmp_path / "a" / "later.png")
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert examples.skipped == []
     (tmp_path / "a" / "later.png").unlink()
     for _ in range(2):
@@ -190,28 +190,28 @@ def test_a_folder_with_nothing_readable(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_text("no image")
     with pytest.raises(ValueError, match="none of its images can be read"):
-        labelled(tmp_path)
-    examples = labelled(tmp_path, (1, 8, 8))
+        open_labelled(tmp_path)
+    examples = open_labelled(tmp_path, (1, 8, 8))
     assert everything(examples) == ([], None)
 
 
 def test_fingerprint_changes_with_the_data_and_with_nothing_else(tmp_path):
     root = tmp_path / "data"
     paths = [write(root / "a" / f"{number}.png", drawn(number)) for number in range(3)]
-    examples = labelled(root)
+    examples = open_labelled(root)
     first = fingerprint(examples)
     everything(examples)
-    assert fingerprint(examples) == first == fingerprint(labelled(root))
+    assert fingerprint(examples) == first == fingerprint(open_labelled(root))
     moved = root.rename(tmp_path / "moved")
-    assert fingerprint(labelled(moved)) == first
+    assert fingerprint(open_labelled(moved)) == first
     moved.rename(root)
     seen = {first}
     changed = paths[0].stat()
     os.utime(paths[0], ns=(changed.st_atime_ns, changed.st_mtime_ns + 1))
-    seen.add(fingerprint(labelled(root)))
+    seen.add(fingerprint(open_labelled(root)))
     write(root / "a" / "3.png")
-    seen.add(fingerprint(labelled(root)))
+    seen.add(fingerprint(open_labelled(root)))
     (root / "a").rename(root / "b")
-    seen.add(fingerprint(labelled(root)))
-    seen.add(fingerprint(labelled(root, (1, 9, 9))))
+    seen.add(fingerprint(open_labelled(root)))
+    seen.add(fingerprint(open_labelled(root, (1, 9, 9))))
     assert len(seen) == 5

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from tests.incremental.costs import LINEAR, growth
-from ucb.data.readers import fingerprint, labelled
+from ucb.data.readers import fingerprint, open_labelled
 from ucb.data.readers.images import SAMPLE
 from ucb.data.readers.tables import choose
 
@@ -35,10 +35,10 @@ def test_files_are_opened_when_they_are_asked_for(tmp_path, opened):
     for number in range(SAMPLE + 50):
         write(tmp_path / "a" / f"{number}.png", drawn(number, (8, 8)))
     opened.clear()
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert len(opened) == SAMPLE
     opened.clear()
-    labelled(tmp_path, examples.shape)
+    open_labelled(tmp_path, examples.shape)
     fingerprint(examples)
     assert opened == []
     batches = examples.batches(torch.arange(len(examples)), 16)
@@ -53,7 +53,7 @@ def test_a_long_table_is_kept_as_numbers(tmp_path):
     row = ",".join(["0.12345"] * 20) + ",a\n"
     path.write_text(",".join([*(f"f{column}" for column in range(20)), "label"]) + "\n" + row * 40_000)
     tracemalloc.start()
-    examples = labelled(path)
+    examples = open_labelled(path)
     kept, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(examples) == 40_000
@@ -81,7 +81,7 @@ def test_ten_thousand_small_images_take_seconds(tmp_path):
     for number in range(10_000):
         write(tmp_path / str(number % 10) / f"{number}.png", drawn(number % 100, (28, 28)))
     start = time.perf_counter()
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     read = sum(len(x) for _, x in examples.batches(torch.arange(len(examples)), 512))
     assert read == 10_000
     assert time.perf_counter() - start < 10

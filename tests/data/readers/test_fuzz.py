@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from ucb.data.readers import labelled, unlabelled
+from ucb.data.readers import open_labelled, open_unlabelled
 
 from .files import drawn, everything
 
@@ -73,15 +73,15 @@ def test_images(name, edits):
         path = Path(folder) / "a" / "1.png"
         path.parent.mkdir()
         path.write_bytes(mutated(IMAGES[name], edits))
-        examples = labelled(folder, (3, 16, 16))
+        examples = open_labelled(folder, (3, 16, 16))
         positions, x = everything(examples)
         assert len(positions) + len(examples.skipped) == 1
         assert x is None or x.shape == (1, 3, 16, 16)
         if positions:
-            assert everything(labelled(folder))[0] == positions
+            assert everything(open_labelled(folder))[0] == positions
         else:
             with pytest.raises(ValueError, match="none of its images can be read"):
-                labelled(folder)
+                open_labelled(folder)
 
 
 def check_table(content, ending, like=None):
@@ -89,7 +89,7 @@ def check_table(content, ending, like=None):
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"wave{ending}"
         path.write_bytes(content)
-        for read in (lambda: labelled(path), lambda: unlabelled([str(path)], like)):
+        for read in (lambda: open_labelled(path), lambda: open_unlabelled([str(path)], like)):
             try:
                 examples = read()
             except ValueError as error:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from ucb.data.readers import labelled
+from ucb.data.readers import open_labelled
 from ucb.data.readers.images import SAMPLE, sample
 
 from .files import drawn, everything, write
@@ -13,7 +13,7 @@ from .files import drawn, everything, write
 def shape(tmp_path, *images):
     for number, image in enumerate(images):
         write(tmp_path / "a" / f"{number:03}.png", image)
-    return labelled(tmp_path).shape
+    return open_labelled(tmp_path).shape
 
 
 @pytest.mark.parametrize(
@@ -50,6 +50,6 @@ def test_the_sample_is_spread_over_all():
 
 def test_a_given_shape_is_kept(tmp_path):
     write(tmp_path / "a" / "1.png", drawn(mode="RGB"))
-    examples = labelled(tmp_path, (1, 9, 11))
+    examples = open_labelled(tmp_path, (1, 9, 11))
     assert examples.shape == (1, 9, 11)
     assert everything(examples)[1].shape == (1, 1, 9, 11)

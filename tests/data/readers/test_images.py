@@ -9,7 +9,7 @@ import pytest
 import torch
 from PIL import Image
 
-from ucb.data.readers import labelled
+from ucb.data.readers import open_labelled
 from ucb.storage import ceilings
 
 from .files import drawn, everything, whys, write
@@ -18,7 +18,7 @@ from .files import drawn, everything, whys, write
 def read(tmp_path, image, shape, name="1.png", **options):
     """Write one image and return it as it is read."""
     write(tmp_path / "a" / name, image, **options)
-    examples = labelled(tmp_path, shape)
+    examples = open_labelled(tmp_path, shape)
     _, x = everything(examples)
     assert x is not None, examples.skipped
     assert x.shape == (1, *shape)
@@ -52,7 +52,7 @@ def test_fractions_are_scaled(tmp_path):
     np.testing.assert_array_equal(found[0], np.rint(values * 255))
     values = np.full((10, 10), np.nan, np.float32)
     write(tmp_path / "b" / "2.tiff", Image.fromarray(values))
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     everything(examples)
     assert whys(examples) == {"b/2.tiff": "it holds values that are not finite"}
 
@@ -101,7 +101,7 @@ def test_exif_rotation_is_obeyed(tmp_path, name, orientation):
     exif = Image.Exif()
     exif[0x0112] = orientation
     write(tmp_path / "a" / name, Image.fromarray(pixels), exif=exif)
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert examples.shape == ((1, 24, 16) if orientation < 5 else (1, 16, 24))
     image = everything(examples)[1][0, 0].float()
     corners = {"tl": image[:8, :8], "tr": image[:8, -8:], "bl": image[-8:, :8], "br": image[-8:, -8:]}
@@ -155,7 +155,7 @@ def test_decompression_bombs_are_skipped(tmp_path, side):
     assert side**2 > ceilings.PIXELS
     write(tmp_path / "a" / "1.png")
     (tmp_path / "a" / "bomb.png").write_bytes(bomb(side, side))
-    examples = labelled(tmp_path)
+    examples = open_labelled(tmp_path)
     assert everything(examples)[0] == [0]
     assert "pixels" in whys(examples)["a/bomb.png"]
 
@@ -168,7 +168,7 @@ def test_what_pillow_warns_about_stays_inside(tmp_path):
     image.save(content, "PNG", transparency=b"\x80")
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "1.png").write_bytes(content.getvalue())
-    assert everything(labelled(tmp_path))[0] == [0]
+    assert everything(open_labelled(tmp_path))[0] == [0]
 
 
 def test_a_name_may_lie_about_the_format(tmp_path):

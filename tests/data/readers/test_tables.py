@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from ucb.data.readers import fingerprint, labelled, unlabelled
+from ucb.data.readers import fingerprint, open_labelled, open_unlabelled
 from ucb.data.readers.tables import VALUES
 
 from .files import everything, whys
@@ -27,7 +27,7 @@ NUMBERS = [[1.5, 2], [-300, 4.25], [5, 6], [7, 8]]
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_text(tmp_path, encoding, mark, end):
     path = written(tmp_path, IRIS.replace(",", mark).replace("\n", end), encoding=encoding)
-    examples = labelled(path)
+    examples = open_labelled(path)
     assert examples.shape == (2,)
     assert examples.columns == ["width", "height"]
     assert examples.labels == ["rose", "tulip", "rose", "tulip"]
@@ -41,7 +41,7 @@ def test_text(tmp_path, encoding, mark, end):
 
 def test_quotes_blank_lines_and_any_script(tmp_path):
     path = written(tmp_path, '\n"größe, in cm",label\n"1","猫, ""groß"""\n\n2, cafe\u0301 \n3,caf\u00e9\n')
-    examples = labelled(path)
+    examples = open_labelled(path)
     assert examples.columns == ["größe, in cm"]
     assert examples.labels == ['猫, "groß"', "caf\u00e9", "caf\u00e9"]
     assert examples.remarks == ["class '猫, \"groß\"' has one example"]
@@ -50,7 +50,7 @@ def test_quotes_blank_lines_and_any_script(tmp_path):
 def test_rows_that_cannot_be_used_are_listed_by_line(tmp_path):
     rows = ["1,2,a", ",2,a", "x,2,a", "nan,2,a", "inf,2,a", "1e60,2,a", "1,2", "1,2,a,3", "1,2,", "1_0,2,a"]
     path = written(tmp_path, "\n".join(["u,v,label", "", *rows, '"\n",7,a', "8,9,a"]))
-    examples = labelled(path)
+    examples = open_labelled(path)
     assert whys(examples) == {
         "row 2": "column 'u' is empty (line 4)",
         "row 3": "column 'u' holds 'x', which is no number (line 5)",
@@ -74,7 +74,7 @@ def test_many_rows_come_in_pieces(tmp_path):
     lines = [",".join([*(f"{value:.9g}" for value in row), f"c{number % 3}"]) for number, row in enumerate(x)]
     lines[1000] = "broken"
     head = ",".join([*(f"f{column}" for column in range(width)), "class"])
-    examples = labelled(written(tmp_path, "\n".join([head, *lines])))
+    examples = open_labelled(written(tmp_path, "\n".join([head, *lines])))
     assert whys(examples) == {"row 1001": f"it has 1 values for {width + 1} columns (line 1002)"}
     kept = np.delete(np.arange(n), 1000)
     np.testing.assert_array_equal(everything(examples, 512)[1].numpy(), x[kept])
@@ -84,12 +84,12 @@ def test_many_rows_come_in_pieces(tmp_path):
 
 @pytest.mark.parametrize("name", ["label", "Class", "TARGET"])
 def test_a_usual_name_is_the_label(tmp_path, name):
-    assert labelled(written(tmp_path, f"{name},u\na,1\nb,2\n")).labels == ["a", "b"]
+    assert open_labelled(written(tmp_path, f"{name},u\na,1\nb,2\n")).labels == ["a", "b"]
 
 
 def test_the_label_may_be_named(tmp_path):
     path = written(tmp_path, "class,sort,u\n3,a,1\n4,b,2\n")
-    examples = labelled(path, label="sort")
+    examples = open_labelled(path, label="sort")
     assert examples.labels == ["a", "b"]
     assert examples.columns == ["class", "u"]
 
@@ -122,64 +122,64 @@ def test_the_label_may_be_named(tmp_path):
 )
 def test_what_is_wrong_with_a_table_is_said(tmp_path, text, options, why):
     with pytest.raises(ValueError, match=why):
-        labelled(written(tmp_path, text), **options)
+        open_labelled(written(tmp_path, text), **options)
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
 def test_other_encodings_are_named(tmp_path, encoding):
     with pytest.raises(ValueError, match="is not UTF-8 text"):
-        labelled(written(tmp_path, "größe,label\n1,a\n", encoding=encoding))
+        open_labelled(written(tmp_path, "größe,label\n1,a\n", encoding=encoding))
 
 
 def test_a_long_column_of_text_is_found_without_reading_on(tmp_path):
     path = written(tmp_path, "a,label\n" + "word,x\n" * (2 * VALUES) + '"never read')
     with pytest.raises(ValueError, match="column 'a' holds text in every row"):
-        labelled(path)
+        open_labelled(path)
 
 
 def test_the_models_columns_are_found_by_name(tmp_path):
     path = written(tmp_path, "extra,v,label,u\n9,2,a,1\nword,4,b,3\n")
-    examples = labelled(path, (2,), columns=["u", "v"])
+    examples = open_labelled(path, (2,), columns=["u", "v"])
     assert examples.columns == ["u", "v"]
     assert everything(examples)[1].tolist() == [[1, 2], [3, 4]]
     assert examples.remarks[0] == "1 column is not the model's and is left out: 'extra'"
 
 
 def test_columns_without_a_name_are_left_out(tmp_path):
-    examples = labelled(written(tmp_path, ",u,label\n0,1,a\n1,2,a\n"))
+    examples = open_labelled(written(tmp_path, ",u,label\n0,1,a\n1,2,a\n"))
     assert examples.columns == ["u"]
     assert examples.remarks == ["1 column without a name is left out"]
 
 
 def test_unlabelled_tables(tmp_path):
     plain = written(tmp_path, "v,u\n2,1\n4,3\n", "plain.csv")
-    examples = unlabelled([str(plain)], (2,), columns=["u", "v"])
+    examples = open_unlabelled([str(plain)], (2,), columns=["u", "v"])
     assert examples.labels is None
     assert everything(examples)[1].tolist() == [[1, 2], [3, 4]]
     with_labels = written(tmp_path, "u,v,label\n1,2,a\n3,4,\n", "with.csv")
     for columns in (None, ["u", "v"]):
-        examples = unlabelled([str(with_labels)], (2,), columns=columns)
+        examples = open_unlabelled([str(with_labels)], (2,), columns=columns)
         assert examples.labels is None
         assert everything(examples)[1].tolist() == [[1, 2], [3, 4]]
         assert examples.remarks == ["1 column is not the model's and is left out: 'label'"]
     with pytest.raises(ValueError, match="must be the only input"):
-        unlabelled([str(plain), str(with_labels)], (2,))
+        open_unlabelled([str(plain), str(with_labels)], (2,))
     with pytest.raises(FileNotFoundError, match="there is no file or folder"):
-        unlabelled([str(tmp_path / "none.csv")], (2,))
+        open_unlabelled([str(tmp_path / "none.csv")], (2,))
     with pytest.raises(ValueError, match="is a table, and the model learnt images"):
-        unlabelled([str(plain)], (1, 8, 8))
+        open_unlabelled([str(plain)], (1, 8, 8))
 
 
 def test_one_column(tmp_path):
-    assert everything(unlabelled([str(written(tmp_path, "u\n1\n2\n"))], (1,)))[1].tolist() == [[1], [2]]
+    assert everything(open_unlabelled([str(written(tmp_path, "u\n1\n2\n"))], (1,)))[1].tolist() == [[1], [2]]
 
 
 def test_fingerprint_of_a_table(tmp_path):
     path = written(tmp_path, IRIS)
-    first = fingerprint(labelled(path))
-    assert fingerprint(labelled(path)) == first
+    first = fingerprint(open_labelled(path))
+    assert fingerprint(open_labelled(path)) == first
     written(tmp_path, IRIS + "9,9,rose\n")
-    assert fingerprint(labelled(path)) != first
+    assert fingerprint(open_labelled(path)) != first
 
 
 def test_fingerprint_looks_at_the_labels(tmp_path):
@@ -188,7 +188,7 @@ def test_fingerprint_looks_at_the_labels(tmp_path):
     for text in (IRIS, IRIS.replace("tulip", "daisy")):
         path = written(tmp_path, text)
         os.utime(path, (0, 0))
-        seen.add(fingerprint(labelled(path)))
+        seen.add(fingerprint(open_labelled(path)))
     assert len(seen) == 2
 
 
@@ -204,13 +204,13 @@ def test_parquet(tmp_path):
         {"width": [1.5, -300, 5, 7], "height": [2, 4.25, 6, 8], "label": ["rose", "tulip", "rose", "tulip"]},
         row_group_size=3,
     )
-    examples = labelled(path)
+    examples = open_labelled(path)
     assert (examples.shape, examples.columns) == ((2,), ["width", "height"])
     assert examples.labels == ["rose", "tulip", "rose", "tulip"]
     assert examples.names == ["row 1", "row 2", "row 3", "row 4"]
     assert everything(examples)[1].tolist() == NUMBERS
-    assert everything(unlabelled([str(path)], (2,)))[1].tolist() == NUMBERS
-    turned = labelled(path, (2,), columns=["height", "width"])
+    assert everything(open_unlabelled([str(path)], (2,)))[1].tolist() == NUMBERS
+    turned = open_labelled(path, (2,), columns=["height", "width"])
     assert everything(turned)[1].tolist() == [row[::-1] for row in NUMBERS]
 
 
@@ -227,7 +227,7 @@ def test_parquet_has_values_of_many_types(tmp_path):
         "small": arrow.array(np.array([1, 2, 3, 4], np.float16)),
         "class": arrow.array([0.0, 1.0, 2.0, 0.0]),
     }
-    examples = labelled(parquet(tmp_path / "table.parquet", columns))
+    examples = open_labelled(parquet(tmp_path / "table.parquet", columns))
     assert whys(examples) == {
         "row 2": "column 'text' holds 'x', which is no number",
         "row 3": "column 'whole' is missing or not finite",
@@ -248,7 +248,7 @@ def test_parquet_has_values_of_many_types(tmp_path):
 def test_what_is_wrong_with_a_parquet_file_is_said(tmp_path, values, why):
     path = parquet(tmp_path / "table.pq", {"u": values, "label": ["a"] * len(values)})
     with pytest.raises(ValueError, match=why):
-        labelled(path)
+        open_labelled(path)
 
 
 @pytest.mark.parametrize(
@@ -265,10 +265,10 @@ def test_nested_values_of_parquet_are_neither_labels_nor_numbers(tmp_path, value
     nested = values(pytest.importorskip("pyarrow"))
     path = parquet(tmp_path / "table.parquet", {"u": [1.0, 2, 3, 4], "kinds": nested})
     with pytest.raises(ValueError, match=r"column 'kinds' holds \w+<.*, and a label must be one text, number or date"):
-        labelled(path, label="kinds")
+        open_labelled(path, label="kinds")
     path = parquet(tmp_path / "table.parquet", {"u": nested, "label": list("abab")})
     with pytest.raises(ValueError, match=r"column 'u' holds \w+<.*, and only numbers can be learnt"):
-        labelled(path)
+        open_labelled(path)
 
 
 def test_labels_of_parquet_have_many_types(tmp_path):
@@ -291,7 +291,7 @@ def test_labels_of_parquet_have_many_types(tmp_path):
         (arrow.array([day, day, date(1999, 12, 31)]), ["2026-01-02", "2026-01-02", "1999-12-31"]),
         (arrow.array([True, False, True]), ["True", "False", "True"]),
     ]:
-        examples = labelled(parquet(tmp_path / "table.parquet", {"u": [1.0, 2, 3], "label": values}))
+        examples = open_labelled(parquet(tmp_path / "table.parquet", {"u": [1.0, 2, 3], "label": values}))
         assert examples.labels == expected
 
 
@@ -299,4 +299,4 @@ def test_parquet_needs_its_extra(tmp_path, monkeypatch):
     (tmp_path / "table.parquet").write_bytes(b"PAR1")
     monkeypatch.setitem(__import__("sys").modules, "pyarrow", None)
     with pytest.raises(RuntimeError, match=r"pip install 'ucb\[parquet\]'"):
-        labelled(tmp_path / "table.parquet")
+        open_labelled(tmp_path / "table.parquet")

@@ -10,7 +10,7 @@ from ucb.data.streams import (
     Source,
     from_arrays,
     from_datasets,
-    permuted,
+    permute_pixels,
     sequence,
     split_by_classes,
 )
@@ -34,7 +34,7 @@ def test_validation_is_apart_and_nothing_is_lost(form):
     x, y, x_test, y_test = arrays()
     stream = {
         "split": lambda: split_by_classes("s", Source("d", *arrays()), [(3, 5, 8, 13)]),
-        "permuted": lambda: permuted("s", Source("d", *arrays()), 2),
+        "permuted": lambda: permute_pixels("s", Source("d", *arrays()), 2),
         "sequence": lambda: sequence("s", [Source("d", *arrays())]),
         "arrays": lambda: from_arrays("s", [arrays()]),
         "datasets": lambda: from_datasets("s", [(TensorDataset(x, y), TensorDataset(x_test, y_test))]),
@@ -54,7 +54,7 @@ def make(form, seed):
     if form == "split":
         return split_by_classes("s", Source("d", *arrays()), [(3, 5), (8, 13)], seed=seed)
     if form == "permuted":
-        return permuted("s", Source("d", *arrays()), 2, seed=seed)
+        return permute_pixels("s", Source("d", *arrays()), 2, seed=seed)
     if form == "arrays":
         return from_arrays("s", [arrays(), arrays()], seed=seed)
     x, y, x_test, y_test = arrays()
@@ -78,7 +78,7 @@ def test_a_seed_and_nothing_else_decides(form):
 
 
 def test_another_seed_permutes_otherwise():
-    one, two = (permuted("s", Source("d", *arrays()), 3, seed=seed) for seed in (7, 8))
+    one, two = (permute_pixels("s", Source("d", *arrays()), 3, seed=seed) for seed in (7, 8))
     orders = [[task.prepare.permutation.tolist() for task in stream.tasks] for stream in (one, two)]
     assert orders[0] != orders[1]
 
@@ -124,7 +124,7 @@ def test_one_permutation_for_all_of_a_task_and_another_for_the_next():
     x = torch.randint(0, 256, (80, 1, 3, 2), dtype=torch.uint8)
     _, y, _, y_test = arrays()
     data = Source("d", x, y, x[:20], y_test, prepare=Preparation((0.5,), (0.25,)))
-    stream = permuted("s", data, 10, seed=1)
+    stream = permute_pixels("s", data, 10, seed=1)
     orders = [task.prepare.permutation for task in stream.tasks]
     assert len({tuple(order.tolist()) for order in orders}) == 10
     for task, order in zip(stream.tasks, orders, strict=True):
@@ -137,7 +137,7 @@ def test_one_permutation_for_all_of_a_task_and_another_for_the_next():
 
 
 def test_a_short_stream_is_the_start_of_a_long_one():
-    long, short = permuted("s", Source("d", *arrays()), 5), permuted("s", Source("d", *arrays()), 2)
+    long, short = permute_pixels("s", Source("d", *arrays()), 5), permute_pixels("s", Source("d", *arrays()), 2)
     assert splits(long)[:2] == splits(short)
     for a, b in zip(long.tasks[:2], short.tasks, strict=True):
         assert torch.equal(a.prepare.permutation, b.prepare.permutation)
@@ -230,10 +230,10 @@ X, Y, X_TEST, Y_TEST = arrays()
             ValueError,
             "the task '5' has no example",
         ),
-        (lambda: permuted("s", source(), 0), ValueError, "tasks must be at least 1, not 0"),
-        (lambda: permuted("s", source(), 1, seed=-1), ValueError, "seed must be at least 0, not -1"),
-        (lambda: permuted("s", source(), 1, validation=1.0), ValueError, "share between 0 and 1, not 1.0"),
-        (lambda: permuted("s", source(), 1, validation=0), ValueError, "share between 0 and 1, not 0"),
+        (lambda: permute_pixels("s", source(), 0), ValueError, "tasks must be at least 1, not 0"),
+        (lambda: permute_pixels("s", source(), 1, seed=-1), ValueError, "seed must be at least 0, not -1"),
+        (lambda: permute_pixels("s", source(), 1, validation=1.0), ValueError, "share between 0 and 1, not 1.0"),
+        (lambda: permute_pixels("s", source(), 1, validation=0), ValueError, "share between 0 and 1, not 0"),
         (lambda: from_arrays("s", [(X[:1], Y[:1], X[:1], Y[:1])]), ValueError, "the task 'task 1' has 1 example"),
         (lambda: from_arrays("s", [(X, Y, X_TEST)]), ValueError, "task 1 must be .x_train, .* not 3 things"),
         (lambda: from_datasets("s", [(TensorDataset(X, Y),)]), ValueError, "task 1 must be .train, test., not 1"),

@@ -7,7 +7,7 @@ from PIL import Image
 
 from tests.data.streams.reading import CPU, everything
 from tests.waves.asking import ask
-from ucb.data.readers import labelled
+from ucb.data.readers import open_labelled
 from ucb.data.streams.folders import folders
 from ucb.engine import Job, Learner, Observer, Schedule, Training, resume, start
 from ucb.nets import mlp
@@ -144,7 +144,7 @@ def test_an_image_that_becomes_unreadable_while_a_run_reads_it_is_named(tmp_path
 def test_both_ways_to_learn_skip_the_same_images_for_the_same_reasons(tmp_path):
     make_folder(tmp_path / "a", ["x", "y"])
     damage(tmp_path / "a")
-    examples = labelled(tmp_path / "a", (3, 32, 32))
+    examples = open_labelled(tmp_path / "a", (3, 32, 32))
     list(examples.batches(torch.arange(len(examples)), 100))
     (remark,) = folders("mine", [tmp_path / "a"]).remarks
     assert len(examples.skipped) == 3

@@ -7,7 +7,7 @@ import torch
 
 from tests.engine.runs import figures, small_run, weights
 from tests.streams import tiny_stream
-from ucb.data.streams import Scenario, Source, blurred, permuted, split_by_classes
+from ucb.data.streams import Scenario, Source, blur_boundaries, permute_pixels, split_by_classes
 from ucb.methods import known_methods
 
 CPU = torch.device("cpu")
@@ -20,7 +20,7 @@ def numbered(scenario=SHARED, tasks=3, size=400):
     x[:, 0, 0, 0] = torch.arange(size)
     y = torch.arange(size) % 2
     data = Source("numbers", x, y, x[:50], y[:50])
-    return permuted("numbers", data, tasks, scenario=scenario)
+    return permute_pixels("numbers", data, tasks, scenario=scenario)
 
 
 def read(examples, order=None, batch_size=7):
@@ -61,7 +61,7 @@ def test_joint_labels_number_the_outputs_side_by_side(scenario, labels):
 
 def test_without_blur_each_piece_is_one_task_and_nothing_is_lost():
     stream = numbered()
-    pieces = blurred(stream, 0.0).tasks
+    pieces = blur_boundaries(stream, 0.0).tasks
     for task, piece in zip(stream.tasks, pieces, strict=True):
         own = torch.stack([task.prepare(x)[0] for x, _ in task.train.batches(torch.arange(len(task.train)), 1, CPU)])
         mixed, _ = read(piece.train)
@@ -73,7 +73,7 @@ def test_tasks_fade_into_each_other_as_the_trapezoid_says(blur):
     """A share of blur / 8 of a task comes on each side of its own time; every example comes once."""
     stream = numbered(size=4000)
     size = len(stream.tasks[0].train)
-    pieces = [piece.train.rows for piece in blurred(stream, blur).tasks]
+    pieces = [piece.train.rows for piece in blur_boundaries(stream, blur).tasks]
     assert torch.equal(torch.cat(pieces).sort().values, torch.arange(3 * size))
     before, own, after = ((piece // size == 1).sum().item() / size for piece in pieces)
     error = math.sqrt(blur / 8 / size)
@@ -88,7 +88,7 @@ def test_tasks_fade_into_each_other_as_the_trapezoid_says(blur):
 
 def test_a_blurred_stream_keeps_each_tasks_test_data():
     stream = numbered()
-    for task, piece in zip(stream.tasks, blurred(stream, 0.5).tasks, strict=True):
+    for task, piece in zip(stream.tasks, blur_boundaries(stream, 0.5).tasks, strict=True):
         x, y = read(task.test)
         assert all(torch.equal(a, b) for a, b in zip(read(piece.test), (task.prepare(x), y), strict=True))
 
@@ -96,12 +96,12 @@ def test_a_blurred_stream_keeps_each_tasks_test_data():
 @pytest.mark.parametrize("blur", [-0.1, 1.1, math.nan])
 def test_blur_out_of_range_is_refused(blur):
     with pytest.raises(ValueError, match="between 0 and 1"):
-        blurred(numbered(), blur)
+        blur_boundaries(numbered(), blur)
 
 
 def test_tasks_with_outputs_of_their_own_cannot_fade():
     with pytest.raises(ValueError, match="share their outputs"):
-        blurred(tiny_stream(), 0.5)
+        blur_boundaries(tiny_stream(), 0.5)
 
 
 FREE = [name for name, kind in known_methods().items() if not kind.needs_boundaries]
@@ -109,7 +109,7 @@ BOUND = [name for name, kind in known_methods().items() if kind.needs_boundaries
 
 
 def faded():
-    return blurred(tiny_stream(scenario=SHARED), 0.5)
+    return blur_boundaries(tiny_stream(scenario=SHARED), 0.5)
 
 
 def test_the_paper_claims_no_boundaries_for_ucb():
@@ -130,7 +130,7 @@ def test_the_learner_is_told_of_one_beginning_and_no_end(name, tmp_path):
     run.method.end_task = lambda data: (told.append("end"), end(data))
     run.learn()
     assert [task.boundaries for task in told] == [False]
-    assert run.at.epochs_used == [1, 1, 1]
+    assert run.progress.epochs_used == [1, 1, 1]
     assert len(run.matrix.after) == 3
 
 

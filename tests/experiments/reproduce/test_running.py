@@ -134,7 +134,7 @@ def test_only_some_methods_or_rows(planned):
 
 def test_seeds_of_a_row_go_through_the_engine_together(planned, whole, monkeypatch):
     asked = []
-    monkeypatch.setattr(engine, "go_on_with_all", lambda orders: asked.append(len(orders)) or together(orders))
+    monkeypatch.setattr(engine, "carry_out_all", lambda orders: asked.append(len(orders)) or together(orders))
     table = tiny(row("ucb", "UCB", samples=1))
     outcomes = side_by_side(planned(table, [0, 1]))
     assert asked == [2]
@@ -142,7 +142,7 @@ def test_seeds_of_a_row_go_through_the_engine_together(planned, whole, monkeypat
     assert outcomes[1].result["seed"] == 1
 
 
-together = engine.go_on_with_all
+together = engine.carry_out_all
 
 
 def test_seeds_that_fail_together_each_have_their_sentence(planned):

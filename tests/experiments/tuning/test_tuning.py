@@ -12,11 +12,11 @@ from tests.engine.runs import small_run
 from ucb.data.streams import Scenario
 from ucb.data.streams.examples import Examples
 from ucb.engine import InterruptedRunError, Job, Observer
-from ucb.engine.config import kinds_of, method_named
+from ucb.engine.config import field_types, find_method_class
 from ucb.experiments.tuning import trials as trial
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import Search, choose, grid_of, points_of, project_nll, refuse_points, score_run
-from ucb.experiments.tuning.trials import by_grid, run_of, without_test_data
+from ucb.experiments.tuning.trials import run_of, search_grid, without_test_data
 from ucb.methods import known_methods
 
 SMALL = {"net_options": {"hidden": [8]}, "epochs": 1}
@@ -54,7 +54,7 @@ def found(lr, score, risen=0.0, error=0.1):
 
 
 def test_the_grid_is_the_methods_own_and_the_priors_and_what_the_user_says():
-    assert grid_of("ucb") == method_named("ucb").settings_type.grid()
+    assert grid_of("ucb") == find_method_class("ucb").settings_type.grid()
     with_prior = grid_of("bbb-ft", prior=True, instead={"lr": ["0.5"], "samples": ["2"]})
     assert len(points_of(with_prior)) == 27 * len(with_prior["temperature"])
     assert with_prior["lr"] == (0.5,)
@@ -78,7 +78,7 @@ def test_a_grid_that_does_not_fit_is_refused(method, options, said):
 @pytest.mark.parametrize("method", known_methods())
 def test_all_that_is_tried_unasked_is_allowed(method):
     refuse_points(method, points_of(grid_of(method)))
-    if "pi" in kinds_of(method_named(method).settings_type):
+    if "pi" in field_types(find_method_class(method).settings_type):
         refuse_points(method, points_of(grid_of(method, prior=True)))
 
 
@@ -101,7 +101,7 @@ def test_the_score_projects_the_forgetting_of_one_step_to_all_tasks():
     run = small_run("ord-ft")
     run.learn()
     row = score_run(run, {}, None)
-    assert row["score"] == pytest.approx(sum(each.nll for each in run.at.judged_last) / 3)
+    assert row["score"] == pytest.approx(sum(each.nll for each in run.progress.metrics_last) / 3)
 
 
 def test_held_out_data_judges_and_test_data_is_never_read(sealed, tmp_path):
@@ -111,11 +111,11 @@ def test_held_out_data_judges_and_test_data_is_never_read(sealed, tmp_path):
     for task in run.stream.tasks:
         assert task.test is task.validation
     record, heard = TrialRecord(search, tmp_path), []
-    by_grid(record, points_of({"lr": (0.1, 0.3)}), 1, heard.append)
+    search_grid(record, points_of({"lr": (0.1, 0.3)}), 1, heard.append)
     assert [each["settings"]["lr"] for each in heard] == [0.1, 0.3]
     assert all(each["score"] > 0 and each["acc"] > 80 for each in heard)
     again = TrialRecord(search, tmp_path)
-    by_grid(again, points_of({"lr": (0.1, 0.3)}), 1, lambda _: pytest.fail("it was tried before"))
+    search_grid(again, points_of({"lr": (0.1, 0.3)}), 1, lambda _: pytest.fail("it was tried before"))
     assert json.loads(record.path.read_text())["trials"] == again.trials
 
 
@@ -132,7 +132,7 @@ def test_trials_in_processes_and_one_after_the_other_are_the_same(tmp_path):
     torch.set_num_threads(1)
     try:
         for jobs in (1, 2):
-            by_grid(TrialRecord(search, tmp_path / str(jobs)), points, jobs, lambda _: None)
+            search_grid(TrialRecord(search, tmp_path / str(jobs)), points, jobs, lambda _: None)
     finally:
         torch.set_num_threads(threads)
     one, two = (TrialRecord(search, tmp_path / str(jobs)) for jobs in (1, 2))
@@ -142,7 +142,7 @@ def test_trials_in_processes_and_one_after_the_other_are_the_same(tmp_path):
 
 def test_settings_that_diverge_are_kept_and_never_chosen(tmp_path):
     record = TrialRecord(Search("mnist-5split", "ord-ft", **SMALL), tmp_path)
-    by_grid(record, [{"lr": 1e9}, {"lr": 0.1}], 1, lambda _: None)
+    search_grid(record, [{"lr": 1e9}, {"lr": 0.1}], 1, lambda _: None)
     assert "the loss became" in record.find({"lr": 1e9})["failed"]
     recipe = record.recipe({"lr": (1e9, 0.1)}, [{"lr": 1e9}, {"lr": 0.1}], 3)
     assert recipe["settings"] == {"lr": 0.1}
@@ -173,10 +173,10 @@ def test_ctrl_c_stops_all_trials_that_learn_side_by_side(monkeypatch):
         return runs[-1]
 
     monkeypatch.setattr(trial, "run_of", run_interrupted)
-    monkeypatch.setattr(trial, "obstacle_beside_others", lambda run: None)
+    monkeypatch.setattr(trial, "find_side_by_side_obstacle", lambda run: None)
     with pytest.raises(InterruptedRunError):
         list(trial.try_together(Search("mnist-5split", "ord-ft", **SMALL), [{"lr": 0.1}, {"lr": 0.3}]))
-    assert [len(run.at.judged_first) for run in runs] == [0, 0]
+    assert [len(run.progress.metrics_first) for run in runs] == [0, 0]
 
 
 def test_trials_that_ended_are_found_though_another_failed(monkeypatch):
@@ -188,7 +188,7 @@ def test_trials_that_ended_are_found_though_another_failed(monkeypatch):
         return really(search, run, point)
 
     monkeypatch.setattr(trial, "try_run", tried)
-    monkeypatch.setattr(trial, "obstacle_beside_others", lambda run: None)
+    monkeypatch.setattr(trial, "find_side_by_side_obstacle", lambda run: None)
     trials = trial.try_together(Search("mnist-5split", "ord-ft", **SMALL), [{"lr": 0.3}, {"lr": 0.1}])
     assert next(trials)["settings"] == {"lr": 0.1}
     with pytest.raises(RuntimeError, match="no memory"):

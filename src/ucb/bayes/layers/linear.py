@@ -11,7 +11,7 @@ from torch import Tensor
 from ucb.bayes.layers.base import Affine, Weights
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
-from ucb.kernels.side_stream import beside
+from ucb.kernels.side_stream import run_beside
 from ucb.kernels.triton import fused, narrow
 
 
@@ -46,7 +46,7 @@ class BayesLinear(Affine):
         if p.estimator != "local" or x.dim() != 2:
             return super().perturb(x, p)
         weight, bias = self._claim(p)
-        if fused.serves(*(g.rho for g in (weight, bias) if g is not None)):
+        if fused.supports(*(g.rho for g in (weight, bias) if g is not None)):
             return self._perturb_fused(x, weight, bias, p)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
         spread = self._output_spread(x, weight, bias).to(mean.dtype)
@@ -58,13 +58,13 @@ class BayesLinear(Affine):
     def _perturb_fused(self, x: Tensor, weight: Gaussian, bias: Gaussian | None, p: Pass) -> Tensor:
         """Do the same on a GPU: the variance is computed beside the mean, and the noise is never stored."""
         samples = 1 if p.is_expanded(x) else p.samples
-        if samples == 1 and narrow.is_served(x, weight, bias):
+        if samples == 1 and narrow.is_supported(x, weight, bias):
             return narrow.narrow_linear(x, weight, bias, *p.new_noise(x.device))
 
         def variance() -> Tensor:
             return self._output_variance(x, weight, bias, p.sigma_squared)
 
-        wait = beside(variance, x)
+        wait = run_beside(variance, x)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
         return fused.local_noise(mean.float(), wait(), *p.new_noise(x.device), samples)
 

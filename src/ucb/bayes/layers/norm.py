@@ -89,7 +89,7 @@ class BayesGroupNorm(_Norm):
     def transform_stacked(self, x: Tensor, weights: Weights, p: Pass) -> Tensor:
         """Normalise and rescale each sample's rows, in one kernel where a GPU's convolutions want channels_last."""
         x, weight, bias = p.expand(x), weights.get("weight"), weights.get("bias")
-        if group_norm.serves(x, self.groups, weight, bias):
+        if group_norm.supports(x, self.groups, weight, bias):
             return group_norm.group_norm(x, self.groups, self.eps, weight, bias)
         return super().transform_stacked(x, weights, p)
 

@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO, cast
 
-from ucb.storage import RefusedFileError, ceilings, opened, read_bytes
+from ucb.storage import RefusedFileError, ceilings, open_checked, read_bytes
 
 DAMAGE = (
     *(tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error),
@@ -65,7 +65,7 @@ def names(path: Path) -> list[str]:
 def _open(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     if path.is_dir():
         return _in_folder(path)
-    with opened(path, ceilings.OFFICIAL) as file:
+    with open_checked(path, ceilings.OFFICIAL) as file:
         is_zip = zipfile.is_zipfile(file)
     return _in_zip(path) if is_zip else _in_tar(path)
 
@@ -106,7 +106,7 @@ def _budget(path: Path) -> Budget:
 
 def _in_tar(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     with (
-        opened(path, ceilings.OFFICIAL) as file,
+        open_checked(path, ceilings.OFFICIAL) as file,
         tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as archive,
     ):
         budget = _budget(path)
@@ -124,7 +124,7 @@ def _in_tar(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
 
 def _in_zip(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     budget = _budget(path)
-    with opened(path, ceilings.OFFICIAL) as file, zipfile.ZipFile(file) as archive:
+    with open_checked(path, ceilings.OFFICIAL) as file, zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             _refuse_escape(path, member.filename)
             if member.is_dir():

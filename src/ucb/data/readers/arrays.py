@@ -22,9 +22,9 @@ from PIL import Image
 
 from ucb.data.readers import images
 from ucb.data.readers.images import Images, quiet
-from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_labels, lonely, one_text_each, quote, short, shown
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_labels, as_text, lonely, one_text_each, quote, short
 from ucb.data.readers.tables import ColumnChoice, RowBlock, TableRows
-from ucb.storage import RefusedFileError, ceilings, opened, replacing
+from ucb.storage import RefusedFileError, ceilings, open_checked, replace_atomically
 
 Labels = npt.NDArray[Any]
 NPY = ".npy"
@@ -77,7 +77,7 @@ class Npz:
 @contextmanager
 def open_npz(path: Path) -> Iterator[Npz]:
     """Open an .npz file; of a damaged one numpy and zipfile may say anything."""
-    with opened(path, ceilings.TABLE) as file:
+    with open_checked(path, ceilings.TABLE) as file:
         if not zipfile.is_zipfile(file):
             raise ValueError("it is a single array or something else, and holds no named arrays")
         with zipfile.ZipFile(file) as archive:
@@ -140,7 +140,7 @@ def write_arrays(path: Path, arrays: Arrays) -> None:
     """Write an array file: whole, or not at all. It is not compressed, so that it opens quickly."""
     check_arrays(path, arrays)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with replacing(path) as file:
+    with replace_atomically(path) as file:
         np.savez(file, allow_pickle=False, **arrays._asdict() | {"class_names": np.array(arrays.class_names)})
 
 
@@ -149,7 +149,7 @@ def read_array_examples(path: Path, like: Shape | None, *, with_labels: bool) ->
 
     Where the file names the classes (``class_names``, as array files of ucb do), labels are numbers that count in them.
     """
-    where = shown(str(path))
+    where = as_text(str(path))
     x, y, classes = _load(path, where, with_labels)
     if x.ndim == 0 or x.dtype.kind not in "buif" or x.size == 0:
         raise ValueError(f"{where}: the examples must be an array of numbers, not {_describe(x)}")

@@ -20,8 +20,8 @@ from torch import Tensor
 from ucb.checks import count
 from ucb.data.readers import images
 from ucb.data.readers.images import Images, UnreadableImageError, is_image, quiet
-from ucb.data.readers.reader import Shape, Skipped, counted, lonely, one_form, shown, stamps
-from ucb.storage import ceilings, opened
+from ucb.data.readers.reader import Shape, Skipped, as_text, count_words, lonely, one_form, stamps
+from ucb.storage import ceilings, open_checked
 
 Identity = tuple[int, int]
 ADDED_BY_ARCHIVERS = "__MACOSX"
@@ -85,7 +85,7 @@ class ImageFiles:
     def read(self, position: int) -> Images | str:
         """Return one image as uint8 [H, W] or [H, W, 3], or why it cannot be read."""
         try:
-            with opened(self.paths[position], ceilings.IMAGE) as file:
+            with open_checked(self.paths[position], ceilings.IMAGE) as file:
                 return images.read_image(file, self.shape, exact=self.exact)
         except (UnreadableImageError, OSError) as error:
             return _why(error)
@@ -100,7 +100,7 @@ def shape_of_files(where: str, paths: Sequence[str]) -> Shape:
     with quiet():
         for number in images.sample(len(paths)):
             try:
-                with opened(paths[number], ceilings.IMAGE) as file:
+                with open_checked(paths[number], ceilings.IMAGE) as file:
                     image = images.load_plain(images.open_image(file, least), least)
             except (UnreadableImageError, OSError) as error:
                 why = _why(error)
@@ -126,7 +126,7 @@ class ClassFolders:
 
     def __init__(self, path: Path) -> None:
         root = os.fspath(path)
-        self.where = shown(root)
+        self.where = as_text(root)
         inside = [entry.path for entry in entries(root)]
         folders = [entry for entry in inside if os.path.isdir(entry)]
         self._check(folders, any(is_image(os.path.basename(entry)) for entry in inside))
@@ -203,7 +203,7 @@ class Walk:
 
     def name(self, path: str) -> str:
         """Return what a file is called in messages."""
-        return shown(path if self.root is None else os.path.relpath(path, self.root).replace(os.sep, "/"))
+        return as_text(path if self.root is None else os.path.relpath(path, self.root).replace(os.sep, "/"))
 
     def remarks(self) -> list[str]:
         """Say how many files are no images."""
@@ -240,12 +240,12 @@ class Walk:
 
 
 def _count_others(number: int) -> list[str]:
-    words = counted(number, "file that is no image is left out", "files that are no images are left out")
+    words = count_words(number, "file that is no image is left out", "files that are no images are left out")
     return [words] if number else []
 
 
 def _count_loose(number: int) -> list[str]:
-    words = counted(number, "image lies in no class folder and is", "images lie in no class folder and are")
+    words = count_words(number, "image lies in no class folder and is", "images lie in no class folder and are")
     return [f"{words} left out"] if number else []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ucb.data.readers.arrays import describe_shape, read_array_examples
 from ucb.data.readers.folders import ImageFiles, Walk, is_pattern, match_pattern, read_class_folders
 from ucb.data.readers.parquet import read_parquet
-from ucb.data.readers.reader import ExampleReader, Shape, Skipped, shown
+from ucb.data.readers.reader import ExampleReader, Shape, Skipped, as_text
 from ucb.data.readers.tables import read_csv
 
 TABLES: dict[str, Callable[..., ExampleReader]] = {
@@ -24,7 +24,7 @@ ARRAYS = ".npz"
 STANDARD_INPUT = "-"
 
 
-def labelled(
+def open_labelled(
     path: Path | str, like: Shape | None = None, *, label: str | None = None, columns: list[str] | None = None
 ) -> ExampleReader:
     """Read a wave: a folder of class folders with images, a table (.csv, .tsv, .parquet) or an .npz file.
@@ -35,7 +35,7 @@ def labelled(
     """
     path = Path(path)
     if label is not None and path.exists() and path.suffix.lower() not in TABLES:
-        raise ValueError(f"{shown(str(path))} is no table: it has no column {label!r}")
+        raise ValueError(f"{as_text(str(path))} is no table: it has no column {label!r}")
     if path.is_dir():
         _check_kind(path, like, images=True)
         return read_class_folders(path, like)
@@ -46,10 +46,11 @@ def labelled(
         return TABLES[ending](path, like, with_labels=True, label=label, columns=columns)
     if ending == ARRAYS:
         return read_array_examples(path, like, with_labels=True)
-    raise ValueError(f"{shown(str(path))} is neither a folder of class folders nor a file .csv, .tsv, .npz or .parquet")
+    name = as_text(str(path))
+    raise ValueError(f"{name} is neither a folder of class folders nor a file .csv, .tsv, .npz or .parquet")
 
 
-def unlabelled(
+def open_unlabelled(
     inputs: Sequence[str | Path],
     like: Shape,
     *,
@@ -77,7 +78,7 @@ def unlabelled(
 
 def _one_table(given: list[str], path: Path, like: Shape, columns: list[str] | None) -> ExampleReader:
     if len(given) > 1:
-        raise ValueError(f"{shown(str(path))} must be the only input: a table cannot be mixed with others")
+        raise ValueError(f"{as_text(str(path))} must be the only input: a table cannot be mixed with others")
     _check_file(path)
     if path.suffix.lower() == ARRAYS:
         return read_array_examples(path, like, with_labels=False)
@@ -97,12 +98,12 @@ def _images(given: list[str], like: Shape, stdin: Iterable[str] | None) -> Image
     if missing:
         more = f" (and {len(missing) - 1} more of the inputs cannot be found)" if len(missing) > 1 else ""
         what = "nothing fits the pattern" if is_pattern(missing[0]) else "there is no file or folder"
-        raise FileNotFoundError(f"{what} {shown(missing[0])}{more}")
+        raise FileNotFoundError(f"{what} {as_text(missing[0])}{more}")
     paths = list(dict.fromkeys(os.path.normpath(path) for path in walk.images))
     if not paths and not walk.skipped:
         left_out = f"; {walk.remarks()[0]}" if walk.others else ""
         raise ValueError(f"the input holds no images{left_out}")
-    return ImageFiles(paths, [shown(path) for path in paths], None, like, walk.remarks(), walk.skipped)
+    return ImageFiles(paths, [as_text(path) for path in paths], None, like, walk.remarks(), walk.skipped)
 
 
 def _take_lines(walk: Walk, stdin: Iterable[str] | None) -> None:
@@ -111,7 +112,7 @@ def _take_lines(walk: Walk, stdin: Iterable[str] | None) -> None:
     for name in filter(None, (os.fsdecode(line).rstrip("\r\n") for line in lines)):
         if not _take(walk, name):
             why = "nothing fits the pattern" if is_pattern(name) else "there is no such file"
-            walk.skipped.append(Skipped(shown(name), why))
+            walk.skipped.append(Skipped(as_text(name), why))
 
 
 def _take(walk: Walk, name: str) -> bool:
@@ -133,10 +134,10 @@ def _take(walk: Walk, name: str) -> bool:
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        raise FileNotFoundError(f"there is no file or folder {shown(str(path))}")
+        raise FileNotFoundError(f"there is no file or folder {as_text(str(path))}")
 
 
 def _check_kind(path: Path, like: Shape | None, *, images: bool) -> None:
     if like is not None and (len(like) == 3) != images:
         what = "a folder of images" if images else "a table"
-        raise ValueError(f"{shown(str(path))} is {what}, and the model learnt {describe_shape(like)}")
+        raise ValueError(f"{as_text(str(path))} is {what}, and the model learnt {describe_shape(like)}")

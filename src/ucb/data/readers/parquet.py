@@ -10,9 +10,9 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ucb.data.readers.reader import Shape, as_labels, short, shown
+from ucb.data.readers.reader import Shape, as_labels, as_text, short
 from ucb.data.readers.tables import ColumnChoice, RowBlock, TableRows, choose, fault, number
-from ucb.storage import ceilings, opened
+from ucb.storage import ceilings, open_checked
 
 VALUES = 1 << 20
 TEXTS, BYTES = ("string", "large_string", "string_view"), ("binary", "large_binary", "binary_view")
@@ -27,9 +27,9 @@ def read_parquet(
     path: Path, like: Shape | None, *, with_labels: bool, label: str | None = None, columns: list[str] | None = None
 ) -> TableRows:
     """Read a table from a parquet file, by the rules of tables as text."""
-    where = shown(str(path))
+    where = as_text(str(path))
     arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
-    with opened(path, ceilings.TABLE) as file:
+    with open_checked(path, ceilings.TABLE) as file:
         try:
             table = _ask(lambda: parquet.ParquetFile(file))
             schema = _ask(lambda: table.schema_arrow)

@@ -127,7 +127,7 @@ def stamps(paths: Iterable[str | Path]) -> list[str]:
     return found
 
 
-def shown(name: str) -> str:
+def as_text(name: str) -> str:
     """Return a file's name as text that can be written anywhere: bytes that are no text are shown as such."""
     try:
         name.encode()
@@ -141,7 +141,7 @@ def shown(name: str) -> str:
 
 def one_form(name: str) -> str:
     """Return the one form (NFC) of a name that can be written with composed or with separate accents."""
-    return unicodedata.normalize("NFC", shown(name))
+    return unicodedata.normalize("NFC", as_text(name))
 
 
 def short(text: str, most: int = LONGEST) -> str:
@@ -158,7 +158,7 @@ def quote(names: Sequence[str]) -> str:
     return ", ".join(quoted)
 
 
-def counted(number: int, one: str, many: str) -> str:
+def count_words(number: int, one: str, many: str) -> str:
     """Return a number with its words: ``1 file is`` or ``2 files are``."""
     return f"{number:,} {one if number == 1 else many}"
 

@@ -21,8 +21,8 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from ucb.data.readers.reader import InOneFile, Shape, Skipped, counted, lonely, one_form, quote, short, shown
-from ucb.storage import ceilings, opened
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_text, count_words, lonely, one_form, quote, short
+from ucb.storage import ceilings, open_checked
 
 USUAL_LABELS = ("label", "class", "target")
 PANDAS_INDEX = "__index_level_"
@@ -72,10 +72,10 @@ def choose(
     label_at = _label(where, at, label, own) if with_labels else None
     remarks = []
     if nameless := len(names) - len(named):
-        remarks.append(counted(nameless, "column without a name is left out", "columns without names are left out"))
+        remarks.append(count_words(nameless, "column without a name is left out", "columns without names are left out"))
     if wanted is not None:
         if missing := [name for name in wanted if name not in at]:
-            raise ValueError(f"{where} lacks {counted(len(missing), 'column', 'columns')}: {quote(missing)}")
+            raise ValueError(f"{where} lacks {count_words(len(missing), 'column', 'columns')}: {quote(missing)}")
         positions = [at[name] for name in wanted]
         ignored = [name for name, place in at.items() if name not in own and place != label_at]
     else:
@@ -86,7 +86,7 @@ def choose(
             ignored = usual
             positions.remove(at[usual[0]])
     if ignored:
-        remarks.append(f"{counted(len(ignored), *NOT_THE_MODELS)}: {quote(ignored)}")
+        remarks.append(f"{count_words(len(ignored), *NOT_THE_MODELS)}: {quote(ignored)}")
     if not positions:
         raise ValueError(f"{where} has no columns of numbers beside its label")
     if like is not None and len(positions) != like[0]:
@@ -216,9 +216,9 @@ def read_csv(
     path: Path, like: Shape | None, *, with_labels: bool, label: str | None = None, columns: list[str] | None = None
 ) -> TableRows:
     """Read a table from a text file."""
-    where = shown(str(path))
+    where = as_text(str(path))
     try:
-        with io.TextIOWrapper(opened(path, ceilings.TABLE), encoding="utf-8-sig", newline="") as file:
+        with io.TextIOWrapper(open_checked(path, ceilings.TABLE), encoding="utf-8-sig", newline="") as file:
             mark, texts = _separator(file), _Lines(where, file)
             lines = csv.reader(texts, delimiter=mark, strict=True)
             try:

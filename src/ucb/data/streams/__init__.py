@@ -1,10 +1,10 @@
 """Data sets, tasks, the order they come in, and who may know which task it is."""
 
 from ucb.data.streams.benchmarks import BENCHMARKS, Benchmark, benchmark
-from ucb.data.streams.builders import from_arrays, from_datasets, permuted, sequence, split_by_classes
+from ucb.data.streams.builders import from_arrays, from_datasets, permute_pixels, sequence, split_by_classes
 from ucb.data.streams.examples import DatasetExamples, Examples, Preparation, Resident, TensorExamples
 from ucb.data.streams.sources import MNIST, Source, load_mnist
-from ucb.data.streams.tasks import Scenario, Stream, Task, blurred
+from ucb.data.streams.tasks import Scenario, Stream, Task, blur_boundaries
 
 __all__ = [
     "BENCHMARKS",
@@ -20,11 +20,11 @@ __all__ = [
     "Task",
     "TensorExamples",
     "benchmark",
-    "blurred",
+    "blur_boundaries",
     "from_arrays",
     "from_datasets",
     "load_mnist",
-    "permuted",
+    "permute_pixels",
     "sequence",
     "split_by_classes",
 ]

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from ucb.checks import nearest
-from ucb.data.streams.builders import permuted, sequence, shuffle_groups, split_by_classes
+from ucb.data.streams.builders import permute_pixels, sequence, shuffle_groups, split_by_classes
 from ucb.data.streams.examples import Preparation
 from ucb.data.streams.sources import Source, image_source, load_mnist
-from ucb.data.streams.tasks import Scenario, Stream, blurred
+from ucb.data.streams.tasks import Scenario, Stream, blur_boundaries
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def benchmark(
         if task_told or shared_outputs is False:
             raise ValueError("tasks that fade into each other share their outputs, and are never told")
         shared = Scenario("one", task_known=False, shared_outputs=True)
-        return blurred(known.build(seed, tasks, shared, faces), blur, seed)
+        return blur_boundaries(known.build(seed, tasks, shared, faces), blur, seed)
     shared_outputs = known.shared_outputs if shared_outputs is None else shared_outputs
     scenario = Scenario("one", task_told, shared_outputs) if single_head else Scenario()
     return known.build(seed, tasks, scenario, faces)
@@ -103,7 +103,7 @@ def _mnist_split(name: str, each: int) -> Benchmark:
 
 def _mnist_permuted(name: str) -> Benchmark:
     def build(seed: int, tasks: int, scenario: Scenario, _faces: str) -> Stream:
-        return permuted(name, _mnist(), tasks, seed=seed, scenario=scenario)
+        return permute_pixels(name, _mnist(), tasks, seed=seed, scenario=scenario)
 
     about = "all of MNIST in every task, its pixels in another random order each time"
     return Benchmark(name, about, 10, None, shared_outputs=True, build=build)

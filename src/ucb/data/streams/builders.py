@@ -66,7 +66,7 @@ def shuffle_groups(
     return Stream(name, tuple(made[index] for index in order[:tasks]), scenario or Scenario())
 
 
-def permuted(
+def permute_pixels(
     name: str,
     data: Source,
     tasks: int,

@@ -16,7 +16,7 @@ from torch.utils.data import Dataset
 from ucb.checks import count
 from ucb.data.readers.folders import ClassFolders, ImageFiles
 from ucb.data.readers.images import quiet
-from ucb.data.readers.reader import MOST_NAMES, counted
+from ucb.data.readers.reader import MOST_NAMES, count_words
 from ucb.data.streams.builders import VALIDATION, from_arrays, from_datasets, hold_out
 from ucb.data.streams.examples import Preparation
 from ucb.data.streams.sources import SIDE, measure_pixels
@@ -169,6 +169,6 @@ def _remarks(where: str, images: ImageFiles) -> list[str]:
     if skipped := images.skipped:
         named = [f"{each.name} ({each.why})" for each in skipped[:MOST_NAMES]]
         more = f" and {len(skipped) - MOST_NAMES} more" if len(skipped) > MOST_NAMES else ""
-        words = counted(len(skipped), "image cannot be read and is", "images cannot be read and are")
+        words = count_words(len(skipped), "image cannot be read and is", "images cannot be read and are")
         remarks.append(f"{words} left out: {', '.join(named)}{more}")
     return [f"{where}: {remark}" for remark in remarks]

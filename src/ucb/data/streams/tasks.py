@@ -131,7 +131,7 @@ class Stream:
         return sum(self.head_sizes[:index]) if several else self.outputs_of(index).start
 
 
-def blurred(stream: Stream, blur: float, seed: int = 0) -> Stream:
+def blur_boundaries(stream: Stream, blur: float, seed: int = 0) -> Stream:
     """Return the stream as one long pass over all training data, cut into as many equal pieces as it has tasks.
 
     An example of task i comes at the time i + U + blur * (V - 1/2), with U and V uniform: around each boundary, over a

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 
 from ucb import kernels
-from ucb.engine.training import Precision, multiplying_in
+from ucb.engine.training import Precision, set_precision
 from ucb.kernels.triton import fused
 
 Step = Callable[[], object]
@@ -133,7 +133,7 @@ def conditions(
 ) -> Iterator[None]:
     """Work in this precision, with or without the GPU's own kernels, on this stream, for as long as the block lasts."""
     on_stream = nullcontext() if stream is None else torch.cuda.stream(stream)
-    with on_stream, multiplying_in(precision, device), nullcontext() if with_kernels else without_kernels(device):
+    with on_stream, set_precision(precision, device), nullcontext() if with_kernels else without_kernels(device):
         yield
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ucb import checks
-from ucb.storage import read_json, under_present_names
+from ucb.storage import read_json, rename_old_keys
 
 Result = dict[str, Any]
 RESULT, CONFIG = "result.json", "config.json"
@@ -99,7 +99,7 @@ def _check(path: Path, value: Any) -> FoundResult:
             raise ValueError(f"{path} is no result of a run: {name} is missing, or no {kind.__name__}")
     if not _is_triangle(value["accuracy_matrix"], len(value["tasks"])):
         raise ValueError(f"{path} is no result of a run: accuracy_matrix has no row for each of its tasks")
-    value["config"] = under_present_names(value["config"])
+    value["config"] = rename_old_keys(value["config"])
     if wrong := find_odd_field(value):
         raise ValueError(f"{path} cannot be drawn: {wrong}")
     return FoundResult(path, value)

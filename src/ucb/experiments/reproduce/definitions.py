@@ -18,10 +18,10 @@ import torch
 
 from ucb.checks import nearest
 from ucb.data.streams import benchmark
-from ucb.engine.config import Job, Recipe, method_named, recipe_for, with_recipe
+from ucb.engine.config import Job, Recipe, find_method_class, recipe_for, with_recipe
 from ucb.methods.bayesian import BayesianMethod
 from ucb.nets import build_net
-from ucb.storage import under_present_names
+from ucb.storage import rename_old_keys
 
 ROOM = "tables"
 """Results are in results/tables, runs under way in runs/tables."""
@@ -161,7 +161,7 @@ def has_recipe(row: ReproducedRow) -> bool:
 
 def complete(config: dict[str, Any]) -> dict[str, Any]:
     """Return an earlier run's configuration with every choice that it may not name: it had its default then."""
-    return {**dataclasses.asdict(Job("", "")), **under_present_names(config)}
+    return {**dataclasses.asdict(Job("", "")), **rename_old_keys(config)}
 
 
 def differences(old: dict[str, Any], job: Job) -> list[str]:
@@ -181,7 +181,7 @@ def differences(old: dict[str, Any], job: Job) -> list[str]:
 def units_for(budget: int, order: Job) -> int:
     """Return the units of one hidden layer with which the order's net comes nearest to ``budget`` stored values."""
     heads = head_sizes(order.benchmark, order.tasks, order.single_head, order.apart)
-    each = 2 if issubclass(method_named(order.method), BayesianMethod) else 1  # a Gaussian weight has mu and rho
+    each = 2 if issubclass(find_method_class(order.method), BayesianMethod) else 1  # a Gaussian weight has mu and rho
 
     def stored(units: int) -> int:
         return each * count_weights(units, heads)

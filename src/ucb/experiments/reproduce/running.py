@@ -26,10 +26,10 @@ from typing import Any
 import torch
 
 from ucb import engine
-from ucb.checks import device_named
-from ucb.engine import InterruptedRunError, Observer, Order
+from ucb.checks import find_device
+from ucb.engine import InterruptedRunError, Observer, PlannedRun
 from ucb.engine.result import device_name
-from ucb.engine.runner import CONFIG, RESULT, deaf_to_ctrl_c
+from ucb.engine.runner import CONFIG, RESULT, ignore_sigint
 from ucb.experiments.reproduce.planning import TableRun
 from ucb.storage import ceilings, read_bytes, write_atomically
 
@@ -63,7 +63,7 @@ def carry_out(
     waiting = [each for each in planned if each.to_do]
     if not waiting:
         return
-    if device_named(waiting[0].job.device).type == "cuda":
+    if find_device(waiting[0].job.device).type == "cuda":
         rows = [list(row) for _, row in groupby(waiting, key=lambda each: (each.table, each.row))]
         for first in range(0, len(rows), jobs):
             yield from side_by_side([each for row in rows[first : first + jobs] for each in row], observe)
@@ -91,7 +91,7 @@ def carry_out_one(planned: TableRun, observe: ObserverFactory = observe_nothing)
 def side_by_side(planned: Sequence[TableRun], observe: ObserverFactory = observe_nothing) -> list[RunOutcome]:
     """Start runs or go on with them, all at the same time if the device allows it, and keep their results."""
     try:
-        found = engine.go_on_with_all([Order(each.job, each.folder, observe(each)) for each in planned])
+        found = engine.carry_out_all([PlannedRun(each.job, each.folder, observe(each)) for each in planned])
     except InterruptedRunError:
         for each in planned:
             if (each.folder / RESULT).is_file():
@@ -157,7 +157,7 @@ def _begin(planned: TableRun, observe: ObserverFactory) -> Running:
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(planned, observe, theirs), name=f"ucb {planned.name}")
-    with deaf_to_ctrl_c():  # this process tells it to stop
+    with ignore_sigint():  # this process tells it to stop
         process.start()
     theirs.close()
     return Running(planned, process, ours)
@@ -208,7 +208,7 @@ class CallRecord:
         self.values: dict[str, Any] = {
             "table": table,
             "begun": now.isoformat(timespec="seconds"),
-            "device": device_name(device_named(waiting[0].job.device)),
+            "device": device_name(find_device(waiting[0].job.device)),
             "jobs": jobs,
             "asked": [each.name for each in waiting],
             "ended": {},

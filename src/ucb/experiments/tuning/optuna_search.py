@@ -9,17 +9,17 @@ from pathlib import Path
 from typing import Any
 
 from ucb.engine import Observer
-from ucb.engine.evaluate import Judgement
+from ucb.engine.evaluate import TaskMetrics
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import CUT, Grid, Point, Search, Trial, points_of
 from ucb.experiments.tuning.trials import OnTrial, try_point, try_together
-from ucb.storage import appending, ceilings, read_bytes
+from ucb.storage import ceilings, open_for_append, read_bytes
 
 PATIENCE = 10
 """Optuna may pick points again. After so many times without a new one it is given one."""
 
 
-def by_optuna(record: TrialRecord, grid: Grid, trials: int, on_trial: OnTrial, jobs: int = 1) -> None:
+def search_with_optuna(record: TrialRecord, grid: Grid, trials: int, on_trial: OnTrial, jobs: int = 1) -> None:
     """Let Optuna try ``trials`` points of the grid in all, each once.
 
     One at a time, those that begin badly are cut after one task; with more ``jobs`` so many are learnt to their ends
@@ -55,7 +55,7 @@ def by_optuna(record: TrialRecord, grid: Grid, trials: int, on_trial: OnTrial, j
 
 def _try_with_pruning(optuna: Any, trial: Any, search: Search, point: Point) -> Trial:
     class Prune(Observer):
-        def task_ended(self, task: int, row: list[Judgement]) -> None:
+        def task_ended(self, task: int, row: list[TaskMetrics]) -> None:
             trial.report(row[-1].nll, task)
             if task == 0 and trial.should_prune():
                 raise optuna.TrialPruned
@@ -68,7 +68,7 @@ def _try_with_pruning(optuna: Any, trial: Any, search: Search, point: Point) -> 
 
 def _study(optuna: Any, path: Path, search: Search, grid: Grid) -> Any:
     path.parent.mkdir(parents=True, exist_ok=True)
-    appending(path).close()  # Optuna would follow a link, and wait for a pipe
+    open_for_append(path).close()  # Optuna would follow a link, and wait for a pipe
     _cut_torn_line(optuna, path)
     backend = optuna.storages.journal.JournalFileBackend(str(path))
     try:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ucb.engine.config import kinds_of, method_named, typed
+from ucb.engine.config import field_types, find_method_class, parse_values
 from ucb.engine.loop import Run
 from ucb.engine.training import Schedule
 
@@ -79,15 +79,15 @@ class Search:
 
 def grid_of(method: str, *, prior: bool = False, instead: Mapping[str, Sequence[Any]] | None = None) -> Grid:
     """Return what is tried of a method; ``instead`` replaces a setting's values, or adds a setting."""
-    settings = method_named(method).settings_type
-    known = kinds_of(settings)
+    settings = find_method_class(method).settings_type
+    known = field_types(settings)
     grid: Grid = settings.grid()
     if prior:
         if strange := [name for name in PRIOR if name not in known]:
             raise ValueError(f"{method} has no prior to choose: it has no setting {strange[0]!r}")
         grid |= PRIOR
     for name, values in (instead or {}).items():
-        words = [typed({name: value}, known, f"{method} has no setting")[name] for value in values]
+        words = [parse_values({name: value}, known, f"{method} has no setting")[name] for value in values]
         if not words:
             raise ValueError(f"{name} needs values to try")
         grid[name] = tuple(dict.fromkeys(words))
@@ -111,14 +111,14 @@ def values_of(points: Sequence[Point]) -> Grid:
 
 def refuse_points(method: str, points: Sequence[Point]) -> None:
     """Refuse settings that the method does not allow, or that nothing would be learnt with."""
-    settings = method_named(method).settings_type
+    settings = find_method_class(method).settings_type
     for point in points:
         Schedule().refuse_rate(settings(**point).lr)
 
 
 def score_run(run: Run, settings: Point, tasks: int | None) -> Trial:
     """Return what a run of the first two tasks (``tasks`` is how many there will be) or of all (None) has shown."""
-    own, last = run.at.judged_first, run.at.judged_last
+    own, last = run.progress.metrics_first, run.progress.metrics_last
     learnt = [each.nll for each in own]
     risen = statistics.mean(after.nll - before.nll for after, before in zip(last[:-1], own[:-1], strict=True))
     score = statistics.mean(each.nll for each in last) if tasks is None else project_nll(learnt, risen, tasks)
@@ -132,7 +132,7 @@ def score_run(run: Run, settings: Point, tasks: int | None) -> Trial:
         "risen": risen,
         "acc": run.matrix.acc,
         "bwt": run.matrix.bwt,
-        "seconds": run.at.seconds,
+        "seconds": run.progress.seconds,
     }
 
 

@@ -20,7 +20,7 @@ import torch
 from ucb.data.streams import Stream
 from ucb.data.streams.benchmarks import find
 from ucb.engine import DivergedError, InterruptedRunError, Job, Observer, Run
-from ucb.engine.runner import deaf_to_ctrl_c, each_side_by_side, obstacle_beside_others, stopping_on_interrupt
+from ucb.engine.runner import find_side_by_side_obstacle, ignore_sigint, run_side_by_side, stop_on_interrupt
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import Point, Search, Trial, choose, refuse_points, score_run, values_of
 
@@ -72,7 +72,7 @@ def try_run(search: Search, run: Run, point: Point) -> Trial:
 def try_together(search: Search, points: Sequence[Point]) -> Iterator[Trial]:
     """Try several settings: on a GPU side by side, where no result changes by more than rounding. Errors come last."""
     first = run_of(search, points[0]) if len(points) > 1 else None
-    if first is None or obstacle_beside_others(first) is not None:
+    if first is None or find_side_by_side_obstacle(first) is not None:
         del first
         # Each is built just before it runs: some nets draw from PyTorch's own generator.
         for point in points:
@@ -86,8 +86,8 @@ def try_together(search: Search, points: Sequence[Point]) -> Iterator[Trial]:
         except Exception as error:
             return error
 
-    with stopping_on_interrupt(list(runs)):  # a thread goes on after Ctrl-C until it is asked to stop
-        outcomes = each_side_by_side(list(runs), try_one)
+    with stop_on_interrupt(list(runs)):  # a thread goes on after Ctrl-C until it is asked to stop
+        outcomes = run_side_by_side(list(runs), try_one)
     yield from (each for each in outcomes if not isinstance(each, Exception))
     if any(run.stopping for run in runs):
         raise InterruptedRunError("stopped after the last batch of the trials at hand")
@@ -96,7 +96,7 @@ def try_together(search: Search, points: Sequence[Point]) -> Iterator[Trial]:
             raise each
 
 
-def by_grid(record: TrialRecord, points: Sequence[Point], jobs: int, on_trial: OnTrial) -> None:
+def search_grid(record: TrialRecord, points: Sequence[Point], jobs: int, on_trial: OnTrial) -> None:
     """Try every point that the record lacks, ``jobs`` at a time."""
     left = [point for point in points if record.lacks(point)]
     with closing(_try_all(record.search, left, jobs)) as trials:
@@ -114,7 +114,7 @@ def _try_all(search: Search, points: Sequence[Point], jobs: int) -> Generator[Tr
     others = active_children()
     with ProcessPoolExecutor(jobs, get_context("spawn"), _begin_process, (threads,)) as pool:
         try:
-            with deaf_to_ctrl_c():
+            with ignore_sigint():
                 waiting = [pool.submit(try_point, search, point) for point in points]
             yield from (done.result() for done in as_completed(waiting))
         except BaseException:  # Ctrl-C too: what is not done is tried again another time
@@ -158,7 +158,7 @@ def widen_search(
         new = [point for point in points_beyond(tried, best["settings"]) if is_allowed(record.search.method, point)]
         if not new:
             break
-        by_grid(record, new, jobs, on_trial)
+        search_grid(record, new, jobs, on_trial)
         tried += new
         before, best = best, lowest()
         if best["score"] >= before["score"]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.autograd.graph import increment_version
 
 from ucb.kernels.noise import LocalNoise, check_noise, local_noise, new_seed, sample
-from ucb.kernels.triton.launch import available, blocks, launch, mask_of, serves, size_of, status
+from ucb.kernels.triton.launch import available, blocks, launch, mask_of, size_of, status, supports
 
 __all__ = [
     "Later",
@@ -29,9 +29,9 @@ __all__ = [
     "new_seed",
     "sample",
     "sample_weights",
-    "serves",
     "sigma_squared",
     "status",
+    "supports",
 ]
 
 Mixture = tuple[float, float, float]

@@ -48,7 +48,7 @@ def _power_of_two(n: int) -> int:
     return 1 << (n - 1).bit_length()
 
 
-def serves(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -> bool:
+def supports(x: Tensor, groups: int, weight: Tensor | None, bias: Tensor | None) -> bool:
     """Say whether ``group_norm`` can work on these tensors, here."""
     return available(x.device) and _misfit(x, groups, weight, bias) is None
 

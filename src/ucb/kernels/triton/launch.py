@@ -24,7 +24,7 @@ def available(device: torch.device) -> bool:
     return device.type == "cuda" and not _is_switched_off() and _capable(device)
 
 
-def serves(*tensors: Tensor) -> bool:
+def supports(*tensors: Tensor) -> bool:
     """Say whether the fused kernels can work on these tensors: contiguous, single precision, on such a device."""
     return all(t.dtype == torch.float32 and t.is_contiguous() and available(t.device) for t in tensors)
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ucb.bayes.posterior import Gaussian
 from ucb.kernels.noise import check_noise
-from ucb.kernels.triton.launch import BLOCK, WARPS, blocks, mask_of, module_of, serves, size_of, start
+from ucb.kernels.triton.launch import BLOCK, WARPS, blocks, mask_of, module_of, size_of, start, supports
 
 MOST_OUTPUTS = 64
 """They must fit into one tile."""
@@ -41,12 +41,12 @@ STAGES = 4
 """Tiles under way: three are loaded while one is multiplied, which every GPU with such copies has the memory for."""
 
 
-def is_served(x: Tensor, weight: Gaussian, bias: Gaussian | None) -> bool:
+def is_supported(x: Tensor, weight: Gaussian, bias: Gaussian | None) -> bool:
     """Say whether ``narrow_linear`` can work on this input and these weights, and is meant for their sizes."""
     outputs, inputs = weight.mu.shape
     if x.dim() != 2 or x.numel() == 0 or not 0 < outputs <= MOST_OUTPUTS or inputs > MOST_INPUTS:
         return False
-    return serves(x, weight.mu, weight.rho, *(() if bias is None else (bias.mu, bias.rho)))
+    return supports(x, weight.mu, weight.rho, *(() if bias is None else (bias.mu, bias.rho)))
 
 
 def narrow_linear(x: Tensor, weight: Gaussian, bias: Gaussian | None, seed: Tensor, salt: int) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.kernels.triton.launch import BLOCK, WARPS, module_of, serves, start
+from ucb.kernels.triton.launch import BLOCK, WARPS, module_of, start, supports
 
 LONGEST = 1024
 """Elements that one program copies."""
@@ -22,7 +22,7 @@ def take_batch(x: Tensor, y: Tensor, order: Tensor, turn: Tensor, batch_size: in
     """
     is_last = x.dim() == 4 and x.is_contiguous(memory_format=torch.channels_last) and not x.is_contiguous()
     lying = x.permute(0, 2, 3, 1) if is_last else x
-    if serves(lying) and y.dim() == 1:
+    if supports(lying) and y.dim() == 1:
         inputs, labels = lying.new_empty(rows, *lying.shape[1:]), y.new_empty(rows)
         features = lying[0].numel()
         block = min(LONGEST, 1 << (features - 1).bit_length())
@@ -36,7 +36,7 @@ def take_batch(x: Tensor, y: Tensor, order: Tensor, turn: Tensor, batch_size: in
 
 def note_loss(loss: Tensor, losses: Tensor, turn: Tensor) -> None:
     """Write a batch's loss to its place among ``losses``, and pass the turn on."""
-    if serves(loss, losses):
+    if supports(loss, losses):
         _start("note_kernel", (1,), loss, losses, turn)
         return
     losses.index_copy_(0, turn, loss.view(1).float())
@@ -74,7 +74,7 @@ class _CrossEntropy(torch.autograd.Function):
 
 def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Return the mean NLL of class indices ``target`` under ``logits`` [rows, classes]."""
-    if logits.dim() != 2 or not 0 < logits.shape[1] <= MOST_CLASSES or len(logits) == 0 or not serves(logits):
+    if logits.dim() != 2 or not 0 < logits.shape[1] <= MOST_CLASSES or len(logits) == 0 or not supports(logits):
         return F.cross_entropy(logits, target)
     apply: Any = _CrossEntropy.apply
     return cast(Tensor, apply(logits, target))
@@ -101,7 +101,7 @@ def clip_factor(parameters: Iterable[nn.Parameter], most: float, measured: Measu
     """Return what shortens all gradients together to ``most``, at most 1; None where PyTorch has to do it."""
     known = {} if measured is None else measured
     moving = [p for p in parameters if p.grad is not None]
-    if not moving or not serves(*(p.grad for p in moving if p.grad is not None)):
+    if not moving or not supports(*(p.grad for p in moving if p.grad is not None)):
         return None
     sums = [known[p] for p in moving if p in known]
     others = [p.grad for p in moving if p not in known and p.grad is not None]
