@@ -34,14 +34,15 @@ class UCBNG(PerWeightOptimizer):
 
     Make it from ``param_groups(net)``. Before each ``step()``, ``observe(objective, net, x)`` shows it inputs whose
     curvature joins the running mean. ``num_examples`` counts the task's training examples, ``temperature`` is as in the
-    ELBO but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts with) and
-    ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
+    ELBO but above 0, ``prior_sigma`` the prior's spread (by default the mean spread that each weight tensor starts
+    with) and ``beta`` the step of the curvature's running mean. At a task's end the rate of every mean becomes
     lr * min(1, sigma / prior_sigma)^power, or with ``uniform``, the control, the mean of these in its weight tensor.
     ``pull`` adds the prior's own force, towards the means that the task started with. Without ``rates`` all weights
     keep the base rate, and ``hold`` says which of them may move.
 
     Without task boundaries, ``begin(num_examples, batch)`` lets every step add its batch's share of the curvature to
-    Lambda at once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()`` would give.
+    Lambda at once, and sigma and the rates follow: after one pass over a task's data that is what ``consolidate()``
+    would give.
 
     Beside mu and rho each weight stores h and Lambda (and the last means with ``pull``); rho only mirrors them.
 
