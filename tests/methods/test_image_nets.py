@@ -187,7 +187,7 @@ def test_a_tasks_own_normalisation_stays_when_it_is_over(name):
 @pytest.mark.parametrize("net", [net for net in NETS if net != "alexnet"])
 @pytest.mark.parametrize("name", TAKE_NETS_APART)
 def test_a_net_that_is_no_sequence_of_layers_is_refused_in_one_sentence(name, net):
-    layer = {"group": "GroupNorm", "task-batch": "TaskBatchNorm2d", "none": "Block"}[net.split()[1]]
+    layer = {"group": "GroupNorm", "task-batch": "TaskBatchNorm2d", "none": "ResidualBlock"}[net.split()[1]]
     said = rf"^{name} takes a net apart layer by layer, as mlp and alexnet allow: a trunk with a {layer} cannot [^.]*$"
     with pytest.raises(ValueError, match=said):
         learner(name, NETS[net])

@@ -98,7 +98,7 @@ def test_two_optimisers_can_be_made_from_the_same_groups(net):
     weight = net[0].posterior["weight"]
     weight.prune(torch.rand(5, 4) > 0.5)
     for optimizer in (first, second):
-        assert optimizer.kept(weight.mu) is weight.keep
+        assert optimizer.keep_mask(weight.mu) is weight.keep
         assert all("gaussian" not in group for group in optimizer.state_dict()["param_groups"])
     assert {g["lr"] for g in first.param_groups} == {0.1}
     assert {g["lr"] for g in second.param_groups} == {0.2}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
 from typing import Any, ClassVar, Protocol, get_args
 
@@ -107,10 +107,9 @@ class Settings:
     """With one head: let the loss see the outputs of the task's own classes only."""
 
     def __post_init__(self) -> None:
-        found = [
-            f for kind in reversed(type(self).__mro__) for f in vars(kind).get("__dataclass_fields__", {}).values()
-        ]
-        for name, check in {f.name: f.metadata["check"] for f in found if f.metadata.get("check")}.items():
+        kinds = [kind for kind in reversed(type(self).__mro__) if is_dataclass(kind)]
+        found = {f.name: f.metadata["check"] for kind in kinds for f in fields(kind) if f.metadata.get("check")}
+        for name, check in found.items():
             check(name, getattr(self, name))
 
     @classmethod

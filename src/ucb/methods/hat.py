@@ -26,19 +26,20 @@ def gates_for(embedding: Sequence[Tensor], slope: Tensor | float) -> list[Tensor
     return [F.threshold(torch.sigmoid(slope * e), SMALLEST_GATE, 0.0) for e in embedding]
 
 
+def _at_least_1(name: str, value: float) -> None:
+    if value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value:g}")
+    checks.positive(name, value)
+
+
 @dataclass(frozen=True)
 class HATSettings(Settings):
     """How hard the gates become, and what a unit costs that no task has used yet."""
 
     sparsity: float = setting(0.75, grid=(0.25, 0.75), check=checks.not_negative)
     """The paper's lambda."""
-    smax: float = setting(400.0, grid=(100.0, 400.0), check=checks.positive)
+    smax: float = setting(400.0, grid=(100.0, 400.0), check=_at_least_1)
     """The gates' slope at the end of an epoch and at test time."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.smax < 1:
-            raise ValueError(f"smax must be at least 1, not {self.smax:g}")
 
 
 @method

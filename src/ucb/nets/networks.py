@@ -32,8 +32,8 @@ def mlp(input_shape: Sequence[int], head_sizes: Sequence[int], hidden: Sequence[
 def alexnet(input_shape: Sequence[int], head_sizes: Sequence[int], dropout: float = 1.0) -> HeadedNet:
     """Return the AlexNet-like net of the paper's baselines for 32x32 images (Serra et al. 2018).
 
-    It has 6,503,872 parameters for 3x32x32 inputs, and 2,049 for each output.
-    ``dropout`` scales the rates 0.2, 0.2, 0.5, 0.5 and 0.5 of its five stages; 0 leaves dropout out.
+    It has 6,503,872 parameters for 3x32x32 inputs, and 2,049 for each output. ``dropout`` scales the rates 0.2, 0.2,
+    0.5, 0.5 and 0.5 of its five stages; 0 leaves dropout out.
     """
     channels = input_shape[0]
     convolutions = [
