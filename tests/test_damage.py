@@ -223,9 +223,9 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
     state = next(iter(run.glob("checkpoint-*"))).read_bytes()
     path = tmp_path / "learner"
     sealed = checkpoint.pack(checkpoint.unpack(state), sealed=True)
-    from ucb.engine.learner import _state_in
+    from ucb.engine.learner import _read_state
 
-    yield "a learner's file", all_of(path, sealed, lambda: _state_in(path))
+    yield "a learner's file", all_of(path, sealed, lambda: _read_state(path))
     (tmp_path / "checkpoints").mkdir()
     whole = checkpoint.save(tmp_path / "checkpoints", checkpoint.unpack(state))
     yield "a checkpoint", all_of(whole, whole.read_bytes(), lambda: checkpoint.load(tmp_path / "checkpoints"))

@@ -70,7 +70,7 @@ def test_each_failure_is_its_own(tmp_path, groups):
         order._replace(job=dataclasses.replace(order.job, **change))
         for order, change in zip(ordered, changes, strict=True)
     ]
-    with runner._in_folder(ordered[3], is_new=True):
+    with runner._hold_folder(ordered[3], is_new=True):
         *failures, found = engine.carry_out_all(ordered)
     said = ["config.json", "no setting 'lrr'", "the loss became", "another process is running"]
     for failure, words in zip(failures, said, strict=True):

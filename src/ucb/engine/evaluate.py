@@ -79,10 +79,10 @@ def evaluate(
         mean.append(probabilities(inputs, 0)[0].argmax(1))
         truth.append(y if known else y + outputs.start)
     p, target = torch.cat(sampled), torch.cat(truth)
-    return _in_figures(p, torch.cat(mean), target)
+    return _measure(p, torch.cat(mean), target)
 
 
-def _in_figures(p: Tensor, label: Tensor, target: Tensor) -> TaskMetrics:
+def _measure(p: Tensor, label: Tensor, target: Tensor) -> TaskMetrics:
     """Judge sampled probabilities, and labels under the mean weights. All is read at once: each look holds up a GPU."""
     losses, ece, bins = calibration(p, target)
     right = torch.stack([p.argmax(1), label]) == target
@@ -104,13 +104,13 @@ class TaskBatches:
 
     def train(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all training examples once."""
-        return self._ready(self.task.train, self.batch_size)
+        return self._prepare(self.task.train, self.batch_size)
 
     def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield all held-out examples once."""
-        return self._ready(self.task.validation, rows_at_once(self.task.validation, self.device))
+        return self._prepare(self.task.validation, rows_at_once(self.task.validation, self.device))
 
-    def _ready(self, examples: Examples, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
+    def _prepare(self, examples: Examples, rows: int) -> Iterator[tuple[Tensor, Tensor]]:
         for x, y in examples.in_order(rows, self.device):
             yield self.task.prepare(x), y + self.offset
 

@@ -88,7 +88,7 @@ class Learner:
         if stream.scenario.task_known and task is None:
             raise ValueError("in this scenario the task is known: say its index")
         if task is not None and not 0 <= task < len(stream):
-            raise ValueError(f"there is no task {task}: {_numbered(stream)}")
+            raise ValueError(f"there is no task {task}: {_name_tasks(stream)}")
         asked = EvalContext((task or 0) if stream.scenario.heads == "many" else 0, task)
         inputs = stream.tasks[task or 0].prepare(x.to(device))
         logits = self.run.method.logits(inputs, asked, samples, generator_for("predict", device=device))
@@ -103,10 +103,10 @@ class Learner:
 
     def load(self, path: str | Path) -> None:
         """Go on from a file that a learner like this one wrote."""
-        self.run.load_state_dict(_state_in(Path(path)))
+        self.run.load_state_dict(_read_state(Path(path)))
 
 
-def _state_in(path: Path) -> dict[str, Any]:
+def _read_state(path: Path) -> dict[str, Any]:
     """Return what a learner's file holds; one that is damaged, or of another kind, is named."""
     data = read_bytes(path, ceilings.CHECKPOINT)
     try:
@@ -120,7 +120,7 @@ def _state_in(path: Path) -> dict[str, Any]:
     return state
 
 
-def _numbered(stream: Stream) -> str:
+def _name_tasks(stream: Stream) -> str:
     """Say which tasks a stream has."""
     first, *others = (f"{index} ({task.name!r})" for index, task in enumerate(stream.tasks))
     return f"the stream's tasks are {first} to {others[-1]}" if others else f"the stream's only task is {first}"

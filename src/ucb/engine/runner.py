@@ -159,7 +159,7 @@ def _run_side_by_side(orders: Sequence[PreparedRun]) -> dict[Path, Found | Excep
     found, held = dict[Path, Found | Exception](), dict[Run, PlannedRun]()
     with ExitStack() as folders:
         for run, order, is_new in orders:
-            refusal = _attempt(folders.enter_context, _in_folder(order, is_new))
+            refusal = _attempt(folders.enter_context, _hold_folder(order, is_new))
             if isinstance(refusal, Exception):
                 found[order.folder] = refusal
             elif order.is_done:  # another process was faster
@@ -180,7 +180,7 @@ def _run_alone(order: PlannedRun, note: str | None = None) -> Found:
     if ready is None:
         return _read_result(order.folder)
     run, order, is_new = ready
-    with _in_folder(order, is_new), stop_on_interrupt([run]):
+    with _hold_folder(order, is_new), stop_on_interrupt([run]):
         if order.is_done:  # another process was faster
             return _read_result(order.folder)
         if note is not None:
@@ -243,7 +243,7 @@ def refuse_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _in_folder(order: PlannedRun, is_new: bool) -> Iterator[None]:
+def _hold_folder(order: PlannedRun, is_new: bool) -> Iterator[None]:
     """Hold an order's folder for this process alone, and make it if it is new; others may have been faster."""
     folder = order.folder
     try:
