@@ -7,7 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from tests.engine.runs import figures, small_job, small_run
-from tests.report.results import result
+from tests.experiments.report.results import result
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.engine import InterruptedRunError, Observer, checkpoint
