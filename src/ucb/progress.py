@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from ucb.engine.evaluate import Judgement
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -33,8 +30,8 @@ class Observer:
     def epoch_ended(self, epoch: Epoch) -> None:
         """Hear that an epoch is over."""
 
-    def task_ended(self, task: int, row: list[Judgement]) -> None:
-        """Hear that a task is over, and how well all tasks so far are known; the next may have begun by then."""
+    def task_ended(self, task: int, row: list[Any]) -> None:
+        """Hear that a task is over, and how well each task so far is known; the next may have begun by then."""
 
     def moved(self, done: int, total: int) -> None:
         """Hear how many of the examples have been gone through."""

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes.checks import count
-from ucb.bayes.sampling import forward, mean_forward
 
 
 class Prediction(NamedTuple):
@@ -42,6 +41,8 @@ def predict(
 
     The net is put into eval mode for the while.
     """
+    from ucb.bayes.sampling import forward, mean_forward
+
     count("samples", samples, least=0)
     training = [module for module in net.modules() if module.training]
     net.eval()
