@@ -1,4 +1,4 @@
-"""The fixed way: waves in any order and any number are one fit, and what it says follows from closed forms."""
+"""A frozen trunk: waves in any order and any number are one fit, and what it says follows from closed forms."""
 
 import pytest
 import torch

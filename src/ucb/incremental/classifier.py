@@ -8,7 +8,7 @@ What differs from other estimators of scikit-learn:
   also at the first call, and ``classes_`` then grows (it stays sorted, so columns of ``predict_proba`` move). Classes
   that are named are in ``classes_`` from then on, with probability 0 until there is an example of them. Naming all of
   them at the first call is what scikit-learn asks for, and it keeps the columns where they are.
-- ``fit`` of everything at once and ``partial_fit`` of its parts end, by the fixed way, with the same head to rounding
+- ``fit`` of everything at once and ``partial_fit`` of its parts end, with "fixed", with the same head to rounding
   if the trunk is the same. The trunk is made from the first wave, which is another one then, and so are the held-out
   examples by which answers are calibrated.
 """

@@ -144,12 +144,9 @@ def learn(
     with lock_model(path):
         if path.exists():
             model, before = Model.open(path, device), hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest()
+            _refuse_change(model, path, method, net)
         else:  # who names a net wants it to learn
             model, before = Model(method or ("fixed" if net is None else "ucb-ng"), net=net, seed=seed or 0), None
-        if method is not None and method != model.method:
-            raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
-        if net is not None and net != model.net:
-            raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
 
         def open_progress(examples: ExampleReader, title: str) -> ProgressFile:
             identity = {
@@ -184,6 +181,14 @@ def learn(
     return report
 
 
+def _refuse_change(model: Model, path: Path, method: str | None, net: str | None) -> None:
+    """Refuse a method or a net that the model does not have."""
+    if method is not None and method != model.method:
+        raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
+    if net is not None and net != model.net:
+        raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
+
+
 def learn_wave(
     model: Model,
     data: Data,
@@ -199,7 +204,7 @@ def learn_wave(
     """Let a model learn a wave; everything that changes is put into it anew, nothing is changed in place."""
     began = time.monotonic()
     if epochs is not None and model.method == "fixed":
-        raise ValueError("the fixed way goes through a wave once: epochs go with the method ucb-ng")
+        raise ValueError("the method fixed goes through a wave once: epochs go with the method ucb-ng")
     label = model.label if label is None else label
     examples = read_labelled(data, model.shape, label, model.columns)
     assert examples.labels is not None
@@ -230,13 +235,7 @@ def learn_wave(
         raise ValueError(
             f"no example of the class {', '.join(missing)} can be read: mend or remove it, then learn again"
         )
-    asked, right = Counter(outcome.target.tolist()), Counter(outcome.target[outcome.given == outcome.target].tolist())
-    wave = Wave(
-        title,
-        {model.classes[number]: int(times) for number, times in enumerate(outcome.counts) if times},
-        {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)},
-        outcome.fingerprint,
-    )
+    wave = _note_wave(title, model.classes, outcome)
     model.waves = [*model.waves, wave]
     return Report(
         wave,
@@ -247,6 +246,13 @@ def learn_wave(
         time.monotonic() - began,
         find_warnings(model.classes, outcome),
     )
+
+
+def _note_wave(title: str, classes: Sequence[str], outcome: WaveOutcome) -> Wave:
+    asked, right = Counter(outcome.target.tolist()), Counter(outcome.target[outcome.given == outcome.target].tolist())
+    examples = {classes[number]: int(times) for number, times in enumerate(outcome.counts) if times}
+    held_out = {classes[number]: (asked[number], right[number]) for number in sorted(asked)}
+    return Wave(title, examples, held_out, outcome.fingerprint)
 
 
 def _learn_with(model: Model, request: WaveRequest) -> WaveOutcome:

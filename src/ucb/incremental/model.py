@@ -107,7 +107,7 @@ class Model:
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
         if net is not None and method == "fixed":
-            raise ValueError("a net can be chosen with the method ucb-ng; the fixed way makes its own trunk")
+            raise ValueError("a net can be chosen with the method ucb-ng; fixed makes its own trunk")
         self.method, self.net, self.seed = method, net, check_whole("seed", seed)
         self.shape: Shape | None = None
         self.columns: list[str] | None = None
