@@ -81,7 +81,6 @@ def walk(*command: str) -> list[str]:
 
 def walk_run(folder: Path) -> list[str]:
     """Return the files that a small ``ucb run`` walks through."""
-    out = str(folder / "run")
     return walk(
         "run", "mnist-5split", "--method", "ucb", "--tasks", "1", "--epochs", "1", "--hidden", "8", "--out", out
     )

@@ -181,8 +181,8 @@ def describe_ucb(spans: dict[str, str]) -> str:
         f"Here `ucb` learns for {spans['epochs']} epochs a task, with lr {spans['lr']}, gradients clipped at "
         f"{own.clip:g}, the KL times {spans['temperature']} (rows named `t0` have none), a gain on 1 / Omega, rates "
         "that are never above lr and that each "
-        f"task's end sets anew, sigma that starts at {own.init_std_ratio:g} of the weights' root mean square, and outputs "
-        "sampled instead of weights (local reparameterisation). The paper's own settings are no row here."
+        f"task's end sets anew, sigma that starts at {own.init_std_ratio:g} of the weights' root mean square, and "
+        "outputs sampled instead of weights (local reparameterisation). The paper's own settings are no row here."
     )
 
 
