@@ -82,7 +82,18 @@ def walk(*command: str) -> list[str]:
 def walk_run(folder: Path) -> list[str]:
     """Return the files that a small ``ucb run`` walks through."""
     return walk(
-        "run", "mnist-5split", "--method", "ucb", "--tasks", "1", "--epochs", "1", "--hidden", "8", "--out", out
+        "run",
+        "mnist-5split",
+        "--method",
+        "ucb",
+        "--tasks",
+        "1",
+        "--epochs",
+        "1",
+        "--hidden",
+        "8",
+        "--out",
+        str(folder / "run"),
     )
 
 
