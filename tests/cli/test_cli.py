@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from tests.cli.asking import interrupted, launched, refused, ucb
+from tests.support import interrupted, launched, refused, ucb
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.cli import main as entry

@@ -10,9 +10,9 @@ from contextlib import contextmanager
 import pytest
 import safetensors.torch
 
-from tests.cli.asking import refused
 from tests.engine.runs import small_run
 from tests.experiments.report.results import result, written
+from tests.support import refused
 from ucb.cli import terminal, watch
 from ucb.cli.command import describe
 from ucb.storage import flatten

@@ -6,9 +6,9 @@ import signal
 
 import pytest
 
-from tests.cli.asking import refused, ucb
 from tests.engine.runs import small_job
 from tests.incremental.data import blobs
+from tests.support import refused, ucb
 from ucb import engine
 from ucb.incremental import learn, trunks
 from ucb.incremental.progress_file import lock_path

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.asking import launched, refused, ucb
 from tests.experiments.reproduce.made_up import keep, row, tiny
+from tests.support import launched, refused, ucb
 from ucb.cli import reproduce as command
 from ucb.engine import InterruptedRunError, Observer
 from ucb.engine.config import Recipe

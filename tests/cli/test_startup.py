@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.cli.asking import ucb
+from tests.support import ucb
 from ucb.data.catalogue import CATALOGUE
 from ucb.data.streams import BENCHMARKS
 from ucb.experiments.reproduce.definitions import tables

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from tests.cli.asking import launched
+from tests.support import launched
 from ucb.cli import main as threads
 
 BUSY = "import os\nwhile os.getppid() == {}:\n    pass"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.asking import interrupted, launched, refused, ucb
+from tests.support import interrupted, launched, refused, ucb
 from ucb.experiments.tuning import trials as tuning
 
 

@@ -7,12 +7,10 @@ import shutil
 
 import numpy as np
 import pytest
-import typer
-from typer.testing import CliRunner
 
 from tests.data import archives
 from tests.data.test_download import Handler
-from ucb.cli.data import data_app
+from tests.support import make_output_plain, ucb
 from ucb.data import cache, catalogue
 from ucb.data import download as downloading
 from ucb.data.cache import load
@@ -21,18 +19,13 @@ from ucb.data.catalogue import OfficialFile
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch):
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_COLOR", "1")
+    make_output_plain(monkeypatch)
     monkeypatch.setenv("no_proxy", "*")
     monkeypatch.setattr(downloading, "PAUSE", 0.0)
 
 
 def data(*words):
-    app = typer.Typer()
-    app.callback()(lambda: None)
-    app.add_typer(data_app, name="data")
-    return CliRunner().invoke(app, ["data", *(str(word) for word in words)])
+    return ucb("data", *words)
 
 
 def done(*words):

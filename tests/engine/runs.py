@@ -2,7 +2,7 @@
 
 import torch
 
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.engine.config import with_values

@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tests.engine.runs import figures, small_run, weights
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams.examples import Examples
 from ucb.engine import InterruptedRunError, Observer, Run
 from ucb.engine.checkpoint import pack, unpack

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import TensorExamples
 from ucb.engine import DivergedError, Observer
 from ucb.engine.evaluate import rows_at_once

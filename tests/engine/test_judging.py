@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.bayes import gaussians
 from ucb.data.streams import Scenario, TensorExamples
 from ucb.engine.evaluate import TaskBatches, evaluate

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.engine import Learner, Observer, Schedule, Training, checkpoint
 from ucb.engine.evaluate import evaluate

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import from_arrays
 from ucb.engine import Learner, Observer, Schedule, Training
 from ucb.nets import mlp

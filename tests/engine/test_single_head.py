@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.engine.test_job import StopAt
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb import engine
 from ucb.bayes import mean_forward
 from ucb.data.streams import Scenario

@@ -13,10 +13,9 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from typer.testing import CliRunner
 
 from tests.incremental.data import blobs, digits, letters, write_pngs
-from ucb.cli.app import app
+from tests.support import make_output_plain, refused, succeed, ucb
 from ucb.incremental import Model
 from ucb.incremental.predict import predict_batch
 from ucb.metrics import auroc
@@ -26,30 +25,7 @@ FIELDS = ["file", "label", "probability", "entropy", "mutual_information", "unsu
 
 @pytest.fixture(autouse=True)
 def _plain(monkeypatch):
-    """No variable of the machine's decides how the output looks."""
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE", "GITHUB_ACTIONS", "COLUMNS"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("NO_COLOR", "1")
-
-
-def ucb(*words, stdin=None):
-    answer = CliRunner().invoke(app, [str(word) for word in words], input=stdin)
-    assert "Traceback" not in answer.output
-    return answer
-
-
-def done(*words, stdin=None):
-    answer = ucb(*words, stdin=stdin)
-    assert answer.exit_code == 0, answer.output
-    return answer.stdout
-
-
-def refused(*words, code=2):
-    answer = ucb(*words)
-    assert answer.exit_code == code, answer.output
-    assert answer.stdout == ""
-    assert len(answer.stderr.splitlines()) == 1
-    return answer.stderr
+    make_output_plain(monkeypatch)
 
 
 def engineer(folder, per_class, asked):
@@ -58,7 +34,7 @@ def engineer(folder, per_class, asked):
     sizes = []
     for wave in range(5):
         data = write_pngs(folder / "data", *digits([2 * wave, 2 * wave + 1], per_class))
-        said = done("learn", model, data)
+        said = succeed("learn", model, data)
         assert f"learnt 'wave {wave + 1}': {2 * per_class:,} examples of 2 classes, 2 of them new" in said
         assert said.count("effect on each earlier wave") == (wave > 0)
         assert said.count("\n  'wave ") == wave
@@ -69,7 +45,7 @@ def engineer(folder, per_class, asked):
     assert sorted(each.name for each in folder.iterdir()) == ["digits.ucb"]
     before = hashlib.sha256(model.read_bytes()).digest()
     unseen = write_pngs(folder / "unseen", *digits(range(10), asked, "test"))
-    rows = json.loads(done("predict", model, unseen, "--format", "json"))
+    rows = json.loads(succeed("predict", model, unseen, "--format", "json"))
     assert len(rows) == 10 * asked
     assert list(rows[0]) == FIELDS
     assert hashlib.sha256(model.read_bytes()).digest() == before
@@ -81,7 +57,7 @@ def test_an_engineer_with_five_waves_of_digits(tmp_path):
     right, digit_rows = engineer(tmp_path, 300, 40)
     assert sum(right) / len(right) >= 0.965
     strange = write_pngs(tmp_path / "letters", letters(100), ["?"] * 100)
-    letter_rows = json.loads(done("predict", tmp_path / "digits.ucb", strange, "--format", "json"))
+    letter_rows = json.loads(succeed("predict", tmp_path / "digits.ucb", strange, "--format", "json"))
     unsure = [sum(row["unsure"] for row in rows) / len(rows) for rows in (digit_rows, letter_rows)]
     assert unsure[0] < 0.15
     assert unsure[1] > 4 * unsure[0]
@@ -116,20 +92,20 @@ def known(tmp_path, small):
     model = tmp_path / "m.ucb"
     for wave, pair in enumerate(([0, 1], [2, 3])):
         data = write_pngs(tmp_path / f"data{wave}", *digits(pair, 30))
-        done("learn", model, data, "--name", f"week {wave + 1}")
+        succeed("learn", model, data, "--name", f"week {wave + 1}")
     unseen = write_pngs(tmp_path / "unseen", *digits([0, 1, 2, 3], 3, "test"))
     return model, unseen
 
 
 def test_answers_in_three_forms(known):
     model, unseen = known
-    rows = json.loads(done("predict", model, unseen, "--format", "json"))
+    rows = json.loads(succeed("predict", model, unseen, "--format", "json"))
     assert all(list(row) == FIELDS for row in rows)
     assert all(isinstance(row["unsure"], bool) and 0 < row["probability"] <= 1 for row in rows)
-    table = list(csv.DictReader(io.StringIO(done("predict", model, unseen, "--format", "csv"))))
+    table = list(csv.DictReader(io.StringIO(succeed("predict", model, unseen, "--format", "csv"))))
     assert [row["label"] for row in table] == [row["label"] for row in rows]
     assert list(table[0]) == FIELDS
-    text = done("predict", model, unseen).splitlines()
+    text = succeed("predict", model, unseen).splitlines()
     assert len(text) == len(rows)
     assert all(row["file"] in line and f" {row['label']} " in line for row, line in zip(rows, text, strict=True))
     assert [("unsure" in line) for line in text] == [row["unsure"] for row in rows]
@@ -138,8 +114,8 @@ def test_answers_in_three_forms(known):
 def test_patterns_and_standard_input(known):
     model, unseen = known
     ones = sorted(str(path) for path in (unseen / "1").iterdir())
-    by_pattern = json.loads(done("predict", model, f"{unseen}/1/*.png", "--format", "json"))
-    by_input = json.loads(done("predict", model, "-", "--format", "json", stdin="\n".join(ones) + "\n"))
+    by_pattern = json.loads(succeed("predict", model, f"{unseen}/1/*.png", "--format", "json"))
+    by_input = json.loads(succeed("predict", model, "-", "--format", "json", stdin="\n".join(ones) + "\n"))
     assert sorted(row["file"] for row in by_pattern) == sorted(row["file"] for row in by_input) == ones
 
 
@@ -169,7 +145,7 @@ def test_what_cannot_be_read_is_listed_and_left_out(known, tmp_path):
     data = write_pngs(tmp_path / "dirty", *digits([4], 12))
     for number in range(8):
         (data / "4" / f"broken{number}.png").write_bytes(b"no image")
-    said = done("learn", model, data)
+    said = succeed("learn", model, data)
     assert "8 examples could not be read and are left out:" in said
     assert said.count("  4/broken") == 5
     assert "and 3 more" in said
@@ -184,10 +160,10 @@ def test_what_cannot_be_read_is_listed_and_left_out(known, tmp_path):
 
 def test_show_says_what_was_learnt(known):
     model, _ = known
-    text = done("show", model)
+    text = succeed("show", model)
     for word in ("week 1", "week 2", "4 classes: 0 (30), 1 (30)", "trunk", "head", "capacity left", "unsure above"):
         assert word in text
-    facts = json.loads(done("show", model, "--format", "json"))
+    facts = json.loads(succeed("show", model, "--format", "json"))
     assert facts["bytes"] == model.stat().st_size
     assert [wave["examples"] for wave in facts["waves"]] == [60, 60]
     assert facts["classes"] == {"0": 30, "1": 30, "2": 30, "3": 30}
@@ -198,19 +174,19 @@ def test_forget_check_measures_and_changes_nothing(known, tmp_path):
     model, unseen = known
     write_pngs(unseen, *digits([9], 2, "test"))
     before = model.read_bytes()
-    facts = json.loads(done("forget-check", model, unseen, "--format", "json"))
+    facts = json.loads(succeed("forget-check", model, unseen, "--format", "json"))
     assert facts["asked"] == 12
     assert facts["unknown_classes"].keys() == {"9"}
     assert facts["unknown_classes"]["9"]["asked"] == 2
     assert facts["unsure"] <= facts["asked"]
     assert {entry["wave"]: entry["asked"] for entry in facts["waves"]} == {"week 1": 6, "week 2": 6}
-    rows = json.loads(done("predict", model, unseen, "--format", "json"))
+    rows = json.loads(succeed("predict", model, unseen, "--format", "json"))
     right = [row["label"] == Path(row["file"]).parent.name for row in rows if "/9/" not in row["file"]]
     assert facts["accuracy"] == pytest.approx(100 * sum(right) / 12)
     then = {entry["class"]: entry["then"] for entry in facts["classes"]}
     shown = Model.open(model).waves
     assert then["0"] == 100 * shown[0].held_out["0"][1] / shown[0].held_out["0"][0]
-    text = done("forget-check", model, unseen)
+    text = succeed("forget-check", model, unseen)
     assert "does not know the class '9' (2 examples, unsure of" in text
     assert model.read_bytes() == before
     assert sorted(each.name for each in model.parent.glob("m.ucb*")) == ["m.ucb"]
@@ -226,18 +202,18 @@ def test_tables_are_learnt_by_the_named_column(tmp_path):
             f"{label}," + ",".join(f"{v:.5f}" for v in row.tolist()) for row, label in zip(x, labels, strict=True)
         ]
         (tmp_path / f"{number}.csv").write_text("\n".join(lines) + "\n")
-    done("learn", model, tmp_path / "0.csv", "--label", "kind")
-    done("learn", model, tmp_path / "1.csv")  # the model remembers which column it was
+    succeed("learn", model, tmp_path / "0.csv", "--label", "kind")
+    succeed("learn", model, tmp_path / "1.csv")  # the model remembers which column it was
     x, labels = blobs("abcd", 10, seed=5)
     (tmp_path / "ask.csv").write_text(
         "u,t,s,r,q,p\n" + "\n".join(",".join(f"{v:.5f}" for v in row.flip(0).tolist()) for row in x) + "\n"
     )
-    rows = json.loads(done("predict", model, tmp_path / "ask.csv", "--format", "json"))
+    rows = json.loads(succeed("predict", model, tmp_path / "ask.csv", "--format", "json"))
     assert [row["label"] for row in rows] == labels
-    assert "rows of 6" in done("show", model)
+    assert "rows of 6" in succeed("show", model)
     far = tmp_path / "far.csv"
     far.write_text("p,q,r,s,t,u\n90,-90,90,-90,90,-90\n")
-    assert json.loads(done("predict", model, far, "--format", "json"))[0]["unsure"] is True
+    assert json.loads(succeed("predict", model, far, "--format", "json"))[0]["unsure"] is True
 
 
 def test_wrong_usage_is_one_sentence(known, tmp_path):
@@ -260,8 +236,8 @@ def test_wrong_usage_is_one_sentence(known, tmp_path):
 
 def test_help_names_what_there_is():
     for command in ("learn", "predict", "show", "forget-check"):
-        assert "MODEL" in done(command, "--help")
-        assert command in done("--help")
+        assert "MODEL" in succeed(command, "--help")
+        assert command in succeed("--help")
 
 
 @pytest.mark.usefixtures("small")
@@ -269,11 +245,11 @@ def test_names_that_would_command_a_terminal_are_shown_as_text(tmp_path):
     rows = "\n".join(f"{number % 7},{number % 5},{'[/b]' if number % 2 else chr(27) + '[2J'}" for number in range(20))
     (tmp_path / "r.csv").write_text(f"u,v,label\n{rows}\n")
     model = tmp_path / "m.ucb"
-    done("learn", model, tmp_path / "r.csv", "--name", "[/x]")
+    succeed("learn", model, tmp_path / "r.csv", "--name", "[/x]")
     outputs = [
-        done("show", model),
-        done("forget-check", model, tmp_path / "r.csv"),
-        done("predict", model, tmp_path / "r.csv"),
+        succeed("show", model),
+        succeed("forget-check", model, tmp_path / "r.csv"),
+        succeed("predict", model, tmp_path / "r.csv"),
     ]
     assert "[/x]" in outputs[0]
     for output in outputs:
@@ -287,7 +263,7 @@ def test_a_table_with_a_very_long_first_line_is_read(tmp_path):
     names = ";".join(f"column number {number}" for number in range(9000))
     lines = [f"{names};label", *(";".join(["1", "2"] * 4500) + f";{'ab'[n % 2]}" for n in range(4))]
     (tmp_path / "wide.csv").write_text("\n".join(lines))
-    assert "4 examples of 2 classes" in done("learn", tmp_path / "m.ucb", tmp_path / "wide.csv")
+    assert "4 examples of 2 classes" in succeed("learn", tmp_path / "m.ucb", tmp_path / "wide.csv")
 
 
 @pytest.mark.usefixtures("small")
@@ -296,7 +272,7 @@ def test_a_class_of_which_one_image_can_be_read_is_warned_about(tmp_path):
     for number, image in enumerate(sorted((data / "1").iterdir())):
         if number:
             image.write_bytes(b"broken")
-    assert "note: class '1' has only one example that can be read" in done("learn", tmp_path / "m.ucb", data)
+    assert "note: class '1' has only one example that can be read" in succeed("learn", tmp_path / "m.ucb", data)
 
 
 @pytest.mark.usefixtures("small")
@@ -304,6 +280,6 @@ def test_who_names_a_net_wants_it_to_learn(tmp_path):
     rows = "\n".join(f"{number % 7},{number % 2},{'ab'[number % 2]}" for number in range(40))
     (tmp_path / "r.csv").write_text(f"u,v,label\n{rows}\n")
     for _ in range(2):  # the second wave may name it again
-        done("learn", tmp_path / "m.ucb", tmp_path / "r.csv", "--net", "mlp", "--epochs", "1", "--again")
-    facts = json.loads(done("show", tmp_path / "m.ucb", "--format", "json"))
+        succeed("learn", tmp_path / "m.ucb", tmp_path / "r.csv", "--net", "mlp", "--epochs", "1", "--again")
+    facts = json.loads(succeed("show", tmp_path / "m.ucb", "--format", "json"))
     assert (facts["method"], facts["net"]) == ("ucb-ng", "mlp")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.incremental.asking import ask, sentence
 from tests.incremental.data import blobs, digits
+from tests.support import ask, sentence
 from ucb.incremental import learn
 
 pytestmark = pytest.mark.usefixtures("small")

@@ -7,7 +7,7 @@ from contextlib import redirect_stdout
 import pytest
 
 from tests.experiments.report.results import result, written
-from tests.incremental.asking import ask
+from tests.support import ask
 from ucb.cli.model import print_answers
 
 EVIL = "a\x1b]0;owned\x07\x1b[2Jb\x9b31m\u202e"

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.incremental.asking import ask, sentence
 from tests.incremental.data import blobs, digits
+from tests.support import ask, sentence
 from ucb.cli import model as commands
 from ucb.engine import checkpoint
 from ucb.incremental import ArrayExamples, Model, inputs, learn, learning

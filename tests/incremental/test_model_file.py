@@ -12,9 +12,9 @@ import pytest
 import safetensors.torch
 import torch
 
-from tests.incremental.asking import ask, finite_json, sentence
 from tests.incremental.costs import LINEAR, growth
 from tests.incremental.data import blobs, digits
+from tests.support import ask, finite_json, sentence
 from ucb.incremental import DamagedModelError, Model, checked_file, learn, learning
 from ucb.incremental.checked_file import pack
 from ucb.incremental.model import Wave

@@ -7,8 +7,8 @@ import pytest
 import torch
 from sklearn import datasets
 
-from tests.incremental.asking import ask
 from tests.incremental.data import blobs, digits
+from tests.support import ask
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.incremental import DamagedModelError, Model, learn
 from ucb.incremental.checked_file import pack, read_content

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.incremental.asking import ask
+from tests.support import ask
 from ucb.cli.terminal import format_bytes
 
 NAMES = ["猫", "Käfer", "🐛", "plain"]

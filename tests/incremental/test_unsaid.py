@@ -4,8 +4,7 @@ import os
 
 import pytest
 
-from tests.cli.asking import launched
-from tests.incremental.asking import ask
+from tests.support import ask, launched
 
 needs_full = pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 

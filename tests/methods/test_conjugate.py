@@ -6,7 +6,7 @@ from torch import nn
 
 from tests.engine.runs import figures, small_run
 from tests.methods.data import Given
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.methods import EvalContext, TaskInfo, known_methods
 from ucb.methods.conjugate import ConjugateSettings

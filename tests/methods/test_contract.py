@@ -9,7 +9,7 @@ import torch
 
 from tests.engine.runs import figures, small_run, weights
 from tests.methods.data import Given
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import Examples, Scenario, Stream, Task
 from ucb.engine import DivergedError, Observer
 from ucb.methods import EvalContext, TaskHiddenError, TaskInfo, known_methods

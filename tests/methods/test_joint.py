@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.engine.runs import small_run, weights
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.methods import TaskInfo
 

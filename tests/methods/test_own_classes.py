@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.methods import TaskInfo
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.engine.runs import figures, small_run, weights
-from tests.streams import tiny_stream
+from tests.support import tiny_stream
 from ucb.data.streams import Scenario, Source, blur_boundaries, permute_pixels, split_by_classes
 from ucb.methods import known_methods
 

@@ -7,10 +7,9 @@ import resource
 from html.parser import HTMLParser
 
 import pytest
-from typer.testing import CliRunner
 
 from tests.experiments.report.results import MATRIX, result, written
-from ucb.cli import app as commands
+from tests.support import ucb
 from ucb.cli.result import leave_report
 from ucb.cli.terminal import console
 from ucb.experiments.report import page
@@ -140,10 +139,6 @@ def without_plotly(monkeypatch):
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name, *more: None if name == "plotly" else find(name, *more)
     )
-
-
-def ucb(*words):
-    return CliRunner().invoke(commands.app, [str(word) for word in words])
 
 
 def test_the_command_writes_the_page(tmp_path):
