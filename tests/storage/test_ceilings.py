@@ -122,7 +122,7 @@ def test_a_checkpoint_beyond_the_memory(tmp_path, monkeypatch):
 
 def header(kind, size, name="a"):
     info = tarfile.TarInfo(name)
-    info.type, info.num_examples = kind, size
+    info.type, info.size = kind, size
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
