@@ -175,14 +175,17 @@ def _run_side_by_side(orders: Sequence[PreparedRun]) -> dict[Path, Found | Excep
 
 
 def _run_alone(order: PlannedRun, note: str | None = None) -> Found:
-    """Carry out an order by itself; its observer gets the ``note`` first."""
-    ready = _prepare(order)  # a job that cannot be run leaves no folder behind
-    if ready is None:
-        return _read_result(order.folder)
-    run, order, is_new = ready
-    with _hold_folder(order, is_new), stop_on_interrupt([run]):
-        if order.is_done:  # another process was faster
+    """Carry out a planned run by itself; its observer gets the ``note`` first."""
+    with ExitStack() as held:
+        is_new = not order.is_begun
+        if not is_new and not order.is_done:
+            held.enter_context(_hold_folder(order, is_new))
+        if order.is_done:
             return _read_result(order.folder)
+        run = order.run()
+        if is_new:  # a job that cannot be run leaves no folder behind
+            held.enter_context(_hold_folder(order, is_new))
+        held.enter_context(stop_on_interrupt([run]))
         if note is not None:
             run.observer.noted(note)
         return _carry_out(run, order)
