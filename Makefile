@@ -57,7 +57,7 @@ wheel: $(VENV)/.installed ## build the wheel and import it from a clean environm
 	.venv-wheel/bin/python $(INSTALL_TORCH)
 	.venv-wheel/bin/python $(INSTALL_OURS) dist/ucb-*.whl
 	cd dist && ../.venv-wheel/bin/python -m ucb --version
-	cd dist && ../.venv-wheel/bin/python -c 'from ucb.bayes import kernels; from ucb.data.streams import load_mnist; print(kernels.status(), len(load_mnist().x_train))'
+	cd dist && ../.venv-wheel/bin/python -c 'from ucb import kernels; from ucb.data.streams import load_mnist; print(kernels.status(), len(load_mnist().x_train))'
 	rm -rf .venv-wheel
 
 bench: $(VENV)/.bench-installed ## one training step beside other libraries, as in docs/performance.md

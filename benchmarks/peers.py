@@ -23,7 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.checks import find_device
-from ucb.cli.bench import NETS, REPEATS, show
+from ucb.cli.bench import REPEATS, show, sizes_of_nets
 from ucb.experiments.bench.results import Timing, cpu_result, gpu_result
 from ucb.experiments.bench.steps import PI, PRIOR_SIGMA, RATE, SIGMA_1, SIGMA_2, MLPSizes
 from ucb.experiments.bench.timing import Step, Work
@@ -137,8 +137,8 @@ def measure(device: str, names: Sequence[str], repeats: int) -> dict[str, Any]:
     """Measure ours, the floors and the other libraries, and return everything."""
     where = find_device(device)
     if where.type == "cuda":
-        return gpu_result({name: NETS[name] for name in names}, Timing(repeats, where), peer_steps)
-    return cpu_result(repeats, NETS["mlp"], peer_steps)
+        return gpu_result({name: sizes_of_nets()[name] for name in names}, Timing(repeats, where), peer_steps)
+    return cpu_result(repeats, sizes_of_nets()["mlp"], peer_steps)
 
 
 def main(words: Sequence[str] | None = None) -> None:
@@ -148,7 +148,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--nets", help="on a GPU: which nets, with commas between")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(words)
-    names = args.nets.split(",") if args.nets else list(NETS) if args.device == "cuda" else ["mlp"]
+    names = args.nets.split(",") if args.nets else list(sizes_of_nets()) if args.device == "cuda" else ["mlp"]
     repeats = args.repeats or REPEATS[args.device]
     result = measure(args.device, names, repeats)
     command = f"python benchmarks/peers.py --device {args.device} --repeats {repeats} --nets {','.join(names)}"

@@ -15,11 +15,11 @@ from ucb.kernels import cpu
 pytestmark = pytest.mark.skipif(cpu.load_library() is None, reason=kernels.status())
 USES = """
 import os, sys, torch
-from ucb.bayes import kernels
-from ucb.kernels import compiled
+from ucb import kernels
+from ucb.kernels import cpu
 for caches in sys.argv[1:]:
     os.environ["XDG_CACHE_HOME"] = caches
-    cpu._load.cache_clear(), cpu.loaded.cache_clear()
+    cpu._load.cache_clear(), cpu.load_library.cache_clear()
     eps, w = torch.full((2, 300), float("nan")).unbind()
     kernels.draw(torch.zeros(300), torch.ones(300), eps, w, None)
     assert eps.isfinite().all()
@@ -33,7 +33,7 @@ KEPT = kernels.status().partition(" for this process alone")[0]
 def used(*caches, where=None):
     """What a process of its own says of the kernels once it has drawn noise with them, in each of these folders."""
     command = [sys.executable, "-c", USES, *map(str, caches)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(kernels.__file__).parents[3])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(kernels.__file__).parents[2])}
     done = subprocess.run(command, env=environment, cwd=where, capture_output=True, text=True)
     assert done.returncode == 0, done
     return done.stdout.splitlines()

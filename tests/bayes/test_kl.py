@@ -71,7 +71,7 @@ def test_a_net_that_learns_nothing_has_no_kl(net):
 def test_a_spread_that_underflows_has_a_finite_gradient(prior, is_compiled, rho, monkeypatch):
     """The KL is -log sigma + ..., and d log sigma / d rho = 1 where sigma = exp(rho): the gradient is -weight there."""
     if not is_compiled:
-        monkeypatch.setattr(kernels, "loaded", lambda: None)
+        monkeypatch.setattr(kernels, "load_library", lambda: None)
     net = to_bayesian(nn.Linear(5, 3))
     for _, g in gaussians(net):
         nn.init.constant_(g.rho, rho)

@@ -58,7 +58,7 @@ def test_a_missed_bar_is_shown_as_missed(tmp_path, monkeypatch):
 
 def test_on_a_gpu_the_bars_stand_in_the_tables(tmp_path, monkeypatch):
     """The same on a CPU, where nothing is captured and the bars in milliseconds mean nothing."""
-    monkeypatch.setattr("ucb.engine.config.device_named", lambda _: torch.device("cpu"))
+    monkeypatch.setattr("ucb.checks.find_device", lambda _: torch.device("cpu"))
     nets = {"mlp": MLP, "resnet18": RESNET}
     monkeypatch.setattr(bench, "_measure", lambda _, n, device: gpu_result(nets, Timing(n, device, 0.0)))
     answer = ucb("--device", "cuda", "--out", tmp_path / "step.json")

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from ucb.experiments.tuning.search import Grid, Point, Search, Trial, choose, was_cut
-from ucb.storage import read_object, write_atomically
+from ucb.storage import read_object, rename_old_keys, write_atomically
 
 CONTROL, CONTROLS_SETTINGS = "uniform-lr", "UCB's own settings"
 
@@ -114,6 +114,8 @@ def saved_trials(path: Path, search: Search) -> list[Trial]:
             f"{path} holds {len(trials)} trials of another search ({'; '.join(differs)}): choose another --name or "
             "--results, or remove the file"
         )
+    for trial in trials:
+        trial["settings"] = rename_old_keys(trial["settings"])
     return [RoundedTrial(trial, path) if _is_rounded(trial) else trial for trial in trials]
 
 
