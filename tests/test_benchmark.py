@@ -57,7 +57,7 @@ def test_more_examples_than_there_are_is_said(benchmark):
 
 def test_other_libraries_are_timed_in_turns_with_ours(benchmark, tmp_path, monkeypatch, capsys):
     peers = benchmark("peers")
-    monkeypatch.setattr(peers, "NETS", {"mlp": MLP})
+    monkeypatch.setattr(peers, "sizes_of_nets", lambda: {"mlp": MLP})
     monkeypatch.delenv("UCB_KERNELS", raising=False)
     peers.main(["--repeats", "1", "--out", str(tmp_path / "made" / "step.json")])
     found = json.loads((tmp_path / "made" / "step.json").read_text())
