@@ -85,7 +85,7 @@ def test_figures_are_those_of_the_result_files():
         assert f"<!-- table: {name} -->\n{table()}\n<!-- end -->" in text
     text, runs = " ".join(text.split()), [run for same in tables.measured().values() for run in same]
     assert all(f"{run['images_a_class']:,} images a class" in text for run in runs)
-    assert all(f"all {run['tested']:,} test images asked" in text for run in runs)
+    assert all(f"all {run['tested']:,} test images" in text for run in runs)
     assert {run["epochs"] for run in runs} == {None, 5}
     assert "goes through each wave five times" in text
     assert {len(same) for same in tables.measured().values()} == {3}
