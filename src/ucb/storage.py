@@ -319,9 +319,9 @@ def decompress(compressed: Tensor, most: int) -> bytes:
 
 
 class StateCopy:
-    """A copy of a state. A later one of the same tensors goes into its memory, at one go."""
+    """A copy of a state. A later state of the same tensors is copied into its memory, all at once."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State = None) -> None:
         self.tree: State = None
         self.tensors: dict[str, Tensor] = {}
         self._alike: list[list[str]] = []

@@ -158,7 +158,7 @@ def test_a_pipe_that_somebody_reads_is_no_lock_either(tmp_path):
 def test_a_lock_is_held_by_one_and_loses_nothing(tmp_path):
     path = tmp_path / "lock"
     path.write_bytes(PRECIOUS)
-    program = "import sys, pathlib\nfrom ucb.storage import held\nwith held(pathlib.Path(sys.argv[1])): pass"
+    program = "import sys, pathlib\nfrom ucb.storage import hold_lock\nwith hold_lock(pathlib.Path(sys.argv[1])): pass"
     with hold_lock(path):
         with pytest.raises(HeldError), hold_lock(path):
             pass

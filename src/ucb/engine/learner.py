@@ -11,11 +11,11 @@ from ucb.bayes.predict import Prediction, from_logits
 from ucb.checks import find_device
 from ucb.data.streams.tasks import Stream, Task
 from ucb.engine import checkpoint
-from ucb.engine.config import find_method_class, with_values
-from ucb.engine.evaluate import TaskMetrics
+from ucb.engine.config import with_values
 from ucb.engine.loop import Run
+from ucb.engine.result import TaskMetrics
 from ucb.engine.training import Training
-from ucb.methods import EvalContext
+from ucb.methods import EvalContext, find_method
 from ucb.nets import HeadedNet
 from ucb.observer import Observer
 from ucb.seeds import generator_for
@@ -58,7 +58,7 @@ class Learner:
                 f"a learner needs a head for each task, and {type(net).__name__} has none: "
                 "give it HeadedNet(trunk, features, stream.head_sizes)"
             )
-        kind, where = find_method_class(method), find_device(device)
+        kind, where = find_method(method), find_device(device)
         chosen = with_values(kind.settings_type(), settings)
         self.run = Run(
             stream,

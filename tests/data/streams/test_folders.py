@@ -6,7 +6,7 @@ import torch
 from PIL import Image
 
 from tests.data.streams.reading import CPU, everything
-from tests.waves.asking import ask
+from tests.incremental.asking import ask
 from ucb.data.readers import open_labelled
 from ucb.data.streams.folders import folders
 from ucb.engine import Job, Learner, Observer, Schedule, Training, resume, start
