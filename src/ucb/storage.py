@@ -360,11 +360,7 @@ def move_state(device: torch.device, state: State) -> State:
     return state.to(device) if hasattr(state, "to") else state
 
 
-OLD_NAMES: dict[str, str | None] = {
-    "together": None,
-    "steps_together": None,
-    "spread": "init_std_ratio",
-}
+OLD_NAMES: dict[str, str | None] = {"together": None, "steps_together": None, "spread": "init_std_ratio"}
 """What each is called now; None where there is no such thing any more."""
 
 

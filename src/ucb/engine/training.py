@@ -296,17 +296,12 @@ class CapturedSteps(Steps):
             self.learn()
             return
         else:
-            self._warm_up(rows)
+            self.warm[rows] += 1
+            before = marks_of(self.method)
+            self._step(rows)
+            if self.warm[rows] == WARM_UP:
+                self.obstacle, self.is_warm = changed(before, self.method), True
         self.batch += 1
-
-    def _warm_up(self, rows: int) -> None:
-        self.warm[rows] += 1
-        is_last = self.warm[rows] == WARM_UP
-        before = marks_of(self.method) if is_last else {}
-        self._step(rows)
-        if is_last:
-            self.obstacle = changed(before, self.method)
-            self.is_warm = True
 
     @property
     def is_time_to_look(self) -> bool:
@@ -359,7 +354,7 @@ def bytes_when_ready(task: Task) -> int:
 
 def marks_of(method: Method) -> dict[str, Any]:
     """Return everything in a method's state but its generator's, by its path: tensors themselves, and other values."""
-    return dict(_marks("", {name: value for name, value in method.state_dict().items() if name != "generator"}))
+    return dict(_list_marks("", {name: value for name, value in method.state_dict().items() if name != "generator"}))
 
 
 def changed(before: dict[str, Any], method: Method) -> str | None:
@@ -367,11 +362,11 @@ def changed(before: dict[str, Any], method: Method) -> str | None:
 
     A tensor that is made for the state alone lies elsewhere each time: its contents count then.
     """
-    after = marks_of(method)
-    moved = [path for path in sorted({*before, *after}) if not _same_place(before.get(path), after.get(path))]
-    again = marks_of(method) if moved else {}
-    for path in moved:
+    after, again = marks_of(method), marks_of(method)
+    for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
+        if _same_place(old, new):
+            continue
         if isinstance(old, Tensor) and isinstance(new, Tensor):
             is_made_anew = not _same_place(new, again[path])
             if is_made_anew and torch.equal(old, new):
@@ -386,9 +381,9 @@ def _same_place(a: Any, b: Any) -> bool:
     return type(a) is type(b) and not isinstance(a, Tensor) and a == b
 
 
-def _marks(path: str, value: Any) -> list[tuple[str, Any]]:
+def _list_marks(path: str, value: Any) -> list[tuple[str, Any]]:
     if isinstance(value, dict):
-        return [mark for key, each in value.items() for mark in _marks(f"{path}.{key}", each)]
+        return [mark for key, each in value.items() for mark in _list_marks(f"{path}.{key}", each)]
     if isinstance(value, list | tuple):
-        return [mark for index, each in enumerate(value) for mark in _marks(f"{path}.{index}", each)]
+        return [mark for index, each in enumerate(value) for mark in _list_marks(f"{path}.{index}", each)]
     return [(path, value)]

@@ -39,31 +39,12 @@ def split_by_classes(
         raise ValueError(f"{data.name} has no label {unknown[0]}; it has {', '.join(map(str, data.labels))}")
     if len(set(listed)) < len(listed):
         raise ValueError(f"a label is listed twice in {[list(group) for group in groups]}")
-    tasks = []
-    for index, group in enumerate(groups):
+    for number, group in enumerate(groups, start=1):
         if not group:
-            raise ValueError(f"group {index + 1} has no labels")
-        title = "/".join(data.classes[data.labels.index(label)] for label in group)
-        tasks.append(_task(title, data, tuple(group), _random(seed, "validation", index), validation))
-    return Stream(name, tuple(tasks), scenario or Scenario())
-
-
-def shuffle_groups(
-    name: str,
-    groups: Sequence[tuple[Source, Sequence[int]]],
-    tasks: int,
-    *,
-    seed: int = 0,
-    validation: float = VALIDATION,
-    scenario: Scenario | None = None,
-) -> Stream:
-    """Make a task of each group of labels, of whichever data set, and mix their order by seed; keep the first ones."""
-    made = [
-        _task(f"{data.name} {labels[0]}-{labels[-1]}", data, tuple(labels), _random(seed, "validation", i), validation)
-        for i, (data, labels) in enumerate(groups)
-    ]
-    order = torch.randperm(len(made), generator=_random(seed, "order of tasks", 0)).tolist()
-    return Stream(name, tuple(made[index] for index in order[:tasks]), scenario or Scenario())
+            raise ValueError(f"group {number} has no labels")
+    titles = ["/".join(data.classes[data.labels.index(label)] for label in group) for group in groups]
+    parts = [(title, data, group) for title, group in zip(titles, groups, strict=True)]
+    return Stream(name, _make_tasks(parts, seed, validation), scenario or Scenario())
 
 
 def permute_pixels(
@@ -81,7 +62,7 @@ def permute_pixels(
     """
     count("tasks", tasks)
     pixels = data.x_train.tensor[0].numel()
-    base = _task("", data, data.labels, _random(seed, "validation", 0), validation)
+    (base,) = _make_tasks([("", data, data.labels)], seed, validation)
     orders = [torch.randperm(pixels, generator=_random(seed, "permutation", index)) for index in range(tasks)]
     made = [
         replace(base, name=f"permutation {index}", prepare=replace(data.prepare, permutation=order))
@@ -99,11 +80,8 @@ def sequence(
     scenario: Scenario | None = None,
 ) -> Stream:
     """Make one task of each data set, in this order."""
-    made = [
-        _task(data.name, data, data.labels, _random(seed, "validation", index), validation)
-        for index, data in enumerate(datasets)
-    ]
-    return Stream(name, tuple(made), scenario or Scenario())
+    parts = [(data.name, data, data.labels) for data in datasets]
+    return Stream(name, _make_tasks(parts, seed, validation), scenario or Scenario())
 
 
 def from_arrays(
@@ -191,23 +169,27 @@ def hold_out(size: int, share: float, random: torch.Generator, task: str) -> tup
     return order[held_out:].sort().values, order[:held_out].sort().values
 
 
-def _task(title: str, data: Source, labels: tuple[int, ...], random: torch.Generator, validation: float) -> Task:
-    """Return the task of telling these labels apart, on rows of the source's own tensors."""
-    numbers = torch.full((len(data.labels),), -1)
-    numbers[[data.labels.index(label) for label in labels]] = torch.arange(len(labels))
-    y_train, y_test = (numbers[torch.searchsorted(torch.tensor(data.labels), y)] for y in (data.y_train, data.y_test))
-    rows, test = ((y >= 0).nonzero().squeeze(1) for y in (y_train, y_test))
-    if len(test) == 0:
-        raise ValueError(f"the task {title!r} has no example for testing")
-    train, held_out = (rows[part] for part in hold_out(len(rows), validation, random, title))
-    return Task(
-        title,
-        tuple(data.classes[data.labels.index(label)] for label in labels),
-        TensorExamples(data.x_train, y_train[train], train, len(labels)),
-        TensorExamples(data.x_train, y_train[held_out], held_out, len(labels)),
-        TensorExamples(data.x_test, y_test[test], test, len(labels)),
-        data.prepare,
-    )
+def _make_tasks(parts: Sequence[tuple[str, Source, Sequence[int]]], seed: int, validation: float) -> tuple[Task, ...]:
+    """Make a task of each title, data set and some of its labels; its examples are rows of the data set's tensors."""
+    tasks = []
+    for index, (title, data, labels) in enumerate(parts):
+        places = [data.labels.index(label) for label in labels]
+        numbers = torch.full((len(data.labels),), -1)
+        numbers[places] = torch.arange(len(labels))
+        known = torch.tensor(data.labels)
+        y_train, y_test = (numbers[torch.searchsorted(known, y)] for y in (data.y_train, data.y_test))
+        rows, test = ((y >= 0).nonzero().squeeze(1) for y in (y_train, y_test))
+        if len(test) == 0:
+            raise ValueError(f"the task {title!r} has no example for testing")
+        random = _random(seed, "validation", index)
+        train, held_out = (rows[part] for part in hold_out(len(rows), validation, random, title))
+        train_part, validation_part = (
+            TensorExamples(data.x_train, y_train[part], part, len(labels)) for part in (train, held_out)
+        )
+        test_part = TensorExamples(data.x_test, y_test[test], test, len(labels))
+        classes = tuple(data.classes[place] for place in places)
+        tasks.append(Task(title, classes, train_part, validation_part, test_part, data.prepare))
+    return tuple(tasks)
 
 
 def _named(tasks: Mapping[str, T] | Sequence[T]) -> list[tuple[str, T]]:
@@ -324,10 +306,12 @@ def _mnist_permuted(name: str) -> Benchmark:
 
 def _cifar_alternating(name: str) -> Benchmark:
     def build(seed: int, tasks: int, scenario: Scenario, _faces: str) -> Stream:
-        ten, hundred = image_source("cifar10"), image_source("cifar100")
-        groups = [(ten, range(first, first + 2)) for first in range(0, 10, 2)]
-        groups += [(hundred, range(first, first + 20)) for first in range(0, 100, 20)]
-        return shuffle_groups(name, groups, tasks, seed=seed, validation=0.1, scenario=scenario)
+        groups = [("cifar10", range(first, first + 2)) for first in range(0, 10, 2)]
+        groups += [("cifar100", range(first, first + 20)) for first in range(0, 100, 20)]
+        parts = [(f"{data} {labels[0]}-{labels[-1]}", image_source(data), labels) for data, labels in groups]
+        made = _make_tasks(parts, seed, validation=0.1)
+        order = torch.randperm(len(made), generator=_random(seed, "order of tasks", 0)).tolist()
+        return Stream(name, tuple(made[index] for index in order[:tasks]), scenario)
 
     about = "five tasks of CIFAR10 (2 classes each) and five of CIFAR100 (20 each), their order mixed by seed"
     return Benchmark(name, about, 10, 10, shared_outputs=False, build=build, net="alexnet")
