@@ -23,8 +23,7 @@ import torch
 from ucb.data.streams import TensorExamples, benchmark
 from ucb.engine import Epoch, Job, Observer, Run, Schedule, Training
 from ucb.engine.config import recipe_for
-from ucb.engine.evaluate import TaskMetrics
-from ucb.engine.result import device_name, versions
+from ucb.engine.result import TaskMetrics, device_name, versions
 from ucb.engine.runner import run_side_by_side
 from ucb.engine.training import Precision
 from ucb.methods import known_methods

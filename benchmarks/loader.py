@@ -21,8 +21,8 @@ import torch
 from torch import Tensor
 
 from ucb.data.streams import Stream, Task
-from ucb.data.streams.examples import TensorExamples
 from ucb.data.streams.sources import CIFAR, Source, image_source
+from ucb.data.streams.tasks import TensorExamples
 from ucb.engine import Learner, Run, Training
 from ucb.engine.result import device_name, versions
 from ucb.engine.training import set_precision

@@ -227,8 +227,9 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
 
     yield "a learner's file", all_of(path, sealed, lambda: _read_state(path))
     (tmp_path / "checkpoints").mkdir()
-    whole = checkpoint.save(tmp_path / "checkpoints", checkpoint.unpack(state))
-    yield "a checkpoint", all_of(whole, whole.read_bytes(), lambda: checkpoint.load(tmp_path / "checkpoints"))
+    checkpoints = checkpoint.FolderCheckpoints(tmp_path / "checkpoints")
+    checkpoints.save(checkpoint.unpack(state))
+    yield "a checkpoint", all_of(checkpoints.path, checkpoints.path.read_bytes(), checkpoints.load)
     keeper = ProgressFile(tmp_path / "m.learning", {}, Observer())
     keeper.save({"number": 1})
     yield "progress of learn", all_of(keeper.path, keeper.path.read_bytes(), keeper.load)

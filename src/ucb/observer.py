@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ucb.engine.evaluate import TaskMetrics
+    from ucb.engine.result import TaskMetrics
 
 
 @dataclass(frozen=True)

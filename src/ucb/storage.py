@@ -319,9 +319,9 @@ def decompress(compressed: Tensor, most: int) -> bytes:
 
 
 class StateCopy:
-    """A copy of a state. A later one of the same tensors goes into its memory, at one go."""
+    """A copy of a state. A later state of the same tensors is copied into its memory, all at once."""
 
-    def __init__(self, state: State) -> None:
+    def __init__(self, state: State = None) -> None:
         self.tree: State = None
         self.tensors: dict[str, Tensor] = {}
         self._alike: list[list[str]] = []
@@ -360,11 +360,7 @@ def move_state(device: torch.device, state: State) -> State:
     return state.to(device) if hasattr(state, "to") else state
 
 
-OLD_NAMES: dict[str, str | None] = {
-    "together": None,
-    "steps_together": None,
-    "spread": "init_std_ratio",
-}
+OLD_NAMES: dict[str, str | None] = {"together": None, "steps_together": None, "spread": "init_std_ratio"}
 """What each is called now; None where there is no such thing any more."""
 
 

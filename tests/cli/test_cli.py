@@ -21,7 +21,7 @@ from ucb.cli import terminal
 from ucb.cli.run import describe_resuming
 from ucb.cli.watch import Live
 from ucb.engine.config import recipe_for
-from ucb.engine.evaluate import TaskMetrics
+from ucb.engine.result import TaskMetrics
 
 SMALL = ["run", "mnist-5split", "--tasks", "2", "--epochs", "1", "--hidden", "16", "--samples", "1"]
 SMALL += ["--set", "eval_samples=1"]

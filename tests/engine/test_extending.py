@@ -7,10 +7,9 @@ import pytest
 
 from tests.engine.runs import figures, small_run, weights
 from tests.support import tiny_stream
-from ucb.data.streams.examples import Examples
+from ucb.data.streams.tasks import Examples
 from ucb.engine import InterruptedRunError, Observer, Run
-from ucb.engine.checkpoint import pack, unpack
-from ucb.engine.progress import Progress
+from ucb.engine.checkpoint import Progress, pack, unpack
 
 
 class Memory:

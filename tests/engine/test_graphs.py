@@ -11,9 +11,8 @@ from tests.engine.runs import figures, small_run, weights
 from tests.support import tiny_stream
 from ucb.data.streams import TensorExamples
 from ucb.engine import DivergedError, Observer
-from ucb.engine.evaluate import rows_at_once
 from ucb.engine.runner import find_side_by_side_obstacle, run_side_by_side
-from ucb.engine.steps import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs
+from ucb.engine.training import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs, rows_at_once
 from ucb.methods import known_methods
 
 METHODS = list(known_methods())
@@ -37,7 +36,7 @@ def rounded(run):
 
 def begun(name):
     run = small_run(name)
-    run._begin(run._task(run.progress.task))
+    run._begin(run._data_of(run.progress.task))
     return run.method
 
 
@@ -91,9 +90,9 @@ def replay(monkeypatch, kind=CapturedSteps):
     """Let runs on a CPU take captured steps; return those that are made."""
     made = []
 
-    def steps_for(method, task, offset, batch_size, device, memory):
-        made.append(kind(method, *ready_inputs(task, offset, device), batch_size, Records()))
-        return made[-1], None
+    def steps_for(method, data, memory):
+        made.append(kind(method, data, *ready_inputs(data), Records()))
+        return made[-1]
 
     monkeypatch.setattr("ucb.engine.loop.steps_for", steps_for)
     return made
@@ -132,7 +131,7 @@ def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_pa
 
 def test_memory_is_counted_of_inputs_as_the_net_gets_them():
     task = dataclasses.replace(tiny_stream().tasks[0], prepare=lambda x: x.double().repeat(1, 3))
-    assert bytes_when_ready(task, task.train) == len(task.train) * 8 * 3 * 8
+    assert bytes_when_ready(task) == len(task.train) * 8 * 3 * 8
 
 
 @pytest.mark.gpu

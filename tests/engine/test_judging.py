@@ -10,9 +10,8 @@ from tests.engine.runs import small_run
 from tests.support import tiny_stream
 from ucb.bayes import gaussians
 from ucb.data.streams import Scenario, TensorExamples
-from ucb.engine.evaluate import TaskBatches, evaluate
-from ucb.engine.progress import sigma_movement
-from ucb.engine.result import result_of
+from ucb.engine.result import evaluate, result_of, sigma_movement
+from ucb.engine.training import TaskBatches
 from ucb.methods import EvalContext
 from ucb.metrics import ece, nlls, reliability, unpack_right_answers
 from ucb.seeds import generator_for

@@ -8,7 +8,7 @@ import torch
 from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.engine import Learner, Observer, Schedule, Training, checkpoint
-from ucb.engine.evaluate import evaluate
+from ucb.engine.result import evaluate
 from ucb.nets import mlp
 
 TRAINING = Training(Schedule(epochs=4), batch_size=32)

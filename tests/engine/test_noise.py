@@ -11,8 +11,7 @@ from tests.engine.runs import small_run
 from ucb import engine, kernels
 from ucb.engine import Job, Observer
 from ucb.engine.loop import InterruptedRunError
-from ucb.engine.progress import keep_kernels
-from ucb.engine.result import result_of
+from ucb.engine.result import keep_kernels, result_of
 
 SENTENCE = "other kernels draw the noise from here on, {}, than up to here, {}: the figures will not be those of a run"
 
@@ -107,6 +106,6 @@ def test_a_checkpoint_that_does_not_know_its_kernels_goes_on():
 
 def test_why_there_are_no_better_kernels_changes_nothing(monkeypatch):
     known = ["PyTorch (no C compiler: cc was not found)"]
-    monkeypatch.setattr("ucb.engine.progress.kernels.status", lambda: "PyTorch (cc could not build the kernels: a\nb)")
+    monkeypatch.setattr("ucb.engine.result.kernels.status", lambda: "PyTorch (cc could not build the kernels: a\nb)")
     assert keep_kernels(known, small_run("ord-ft").device) is None
     assert len(known) == 1

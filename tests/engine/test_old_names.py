@@ -10,7 +10,8 @@ from tests.engine.runs import figures, small_job, small_run
 from tests.experiments.report.results import result
 from ucb import engine
 from ucb.cli import app as commands
-from ucb.engine import InterruptedRunError, Observer, checkpoint
+from ucb.engine import InterruptedRunError, Observer
+from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.engine.config import Job, own_recipe, parse_values, with_recipe
 from ucb.engine.runner import job_in
 from ucb.experiments.report.comparison import groups_of
@@ -73,10 +74,11 @@ def test_a_checkpoint_with_old_names_goes_on_to_the_same_figures(tmp_path):
     whole.learn()
     with pytest.raises(InterruptedRunError):
         small_run("ord-ft", tmp_path, observer=Cut()).learn()
-    state = checkpoint.load(tmp_path).state
+    checkpoints = FolderCheckpoints(tmp_path)
+    state = checkpoints.load()
     state["identity"] = {"pace": 0.5, "together": True}
     state["progress"]["steps_together"] = 7
-    checkpoint.save(tmp_path, state)
+    checkpoints.save(state)
     again = small_run("ord-ft", tmp_path)
     again.identity = {"lr": 0.5}
     assert again.resume()

@@ -7,7 +7,7 @@ import torch
 
 from tests.engine.runs import small_run
 from ucb.engine import checkpoint
-from ucb.engine.progress import Progress
+from ucb.engine.checkpoint import Progress
 
 
 def packed(state):

@@ -11,7 +11,7 @@ from ucb import engine
 from ucb.bayes import mean_forward
 from ucb.data.streams import Scenario
 from ucb.engine import InterruptedRunError, Job
-from ucb.engine.evaluate import evaluate
+from ucb.engine.result import evaluate
 
 TIMES = ("seconds", "task_seconds", "peak_memory_bytes")
 BEFORE = {"benchmark", "method", "seed", "tasks", "single_head", "blur", "faces", "data", "net", "device"}

@@ -11,7 +11,7 @@ from torch import nn
 
 from tests.engine.runs import figures, weights
 from ucb.data.streams import from_arrays
-from ucb.data.streams.examples import Preparation
+from ucb.data.streams.tasks import Preparation
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import pack, unpack
 from ucb.engine.config import with_values

@@ -114,10 +114,12 @@ def test_sparse_model_files(tmp_path, monkeypatch, size):
 
 
 def test_a_checkpoint_beyond_the_memory(tmp_path, monkeypatch):
-    os.truncate(checkpoint.save(tmp_path, {"number": 1}), 1 << 30)
+    checkpoints = checkpoint.FolderCheckpoints(tmp_path)
+    checkpoints.save({"number": 1})
+    os.truncate(checkpoints.path, 1 << 30)
     monkeypatch.setattr(ceilings, "memory", lambda: 1 << 20)
     with pytest.raises(RefusedFileError, match=r"1,073,741,824 bytes, and this machine has memory for 1,048,576 more"):
-        checkpoint.load(tmp_path)
+        checkpoints.load()
 
 
 def header(kind, size, name="a"):

@@ -6,6 +6,7 @@ import torch
 
 from tests.engine.runs import small_run
 from ucb.engine import checkpoint
+from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.storage import StateCopy, flatten, move_state, unflatten
 
 STATE = {
@@ -78,19 +79,22 @@ def test_what_is_no_state_is_named():
 
 
 def test_checkpoints_come_back_and_two_are_kept(tmp_path):
-    assert checkpoint.load(tmp_path) is None
+    checkpoints = FolderCheckpoints(tmp_path)
+    assert checkpoints.load() is None
     for number in range(5):
-        checkpoint.save(tmp_path, {**STATE, "number": number})
+        checkpoints.save({**STATE, "number": number})
     assert len(list(tmp_path.iterdir())) == 2
-    found = checkpoint.load(tmp_path)
-    same(found.state, {**STATE, "number": 4})
-    assert found.damaged == []
+    same(checkpoints.load(), {**STATE, "number": 4})
+    assert checkpoints.damaged == []
 
 
 @pytest.mark.parametrize("damage", ["truncate", "flip", "empty", "header"])
 def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, damage):
-    checkpoint.save(tmp_path, {**STATE, "number": 1})
-    newest = checkpoint.save(tmp_path, {**STATE, "number": 2})
+    checkpoints = FolderCheckpoints(tmp_path)
+    checkpoints.save({**STATE, "number": 1})
+    before = checkpoints.path
+    checkpoints.save({**STATE, "number": 2})
+    newest = checkpoints.path
     data = bytearray(newest.read_bytes())
     if damage == "truncate":
         data = data[: len(data) // 2]
@@ -99,25 +103,25 @@ def test_a_damaged_newest_checkpoint_is_named_and_the_one_before_used(tmp_path, 
     else:
         data[len(data) // 2 if damage == "flip" else 3] ^= 1
     newest.write_bytes(data)
-    found = checkpoint.load(tmp_path)
-    assert found.state["number"] == 1
-    assert found.damaged == [newest]
-    found.path.write_bytes(b"")
+    assert checkpoints.load()["number"] == 1
+    assert (checkpoints.path, checkpoints.damaged) == (before, [newest])
+    before.write_bytes(b"")
     with pytest.raises(OSError, match=newest.name):
-        checkpoint.load(tmp_path)
+        checkpoints.load()
 
 
 def test_a_write_that_is_cut_leaves_the_old_checkpoint_whole(tmp_path, monkeypatch):
-    checkpoint.save(tmp_path, {"number": 1})
+    checkpoints = FolderCheckpoints(tmp_path)
+    checkpoints.save({"number": 1})
 
     def full(_descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        checkpoint.save(tmp_path, {"number": 2})
+        checkpoints.save({"number": 2})
     monkeypatch.undo()
-    assert checkpoint.load(tmp_path).state["number"] == 1
+    assert checkpoints.load()["number"] == 1
     assert [p.suffix for p in tmp_path.iterdir()] == [".safetensors"]
 
 
@@ -127,7 +131,7 @@ def test_a_pickle_in_a_checkpoints_clothes_runs_nothing(tmp_path):
     path = tmp_path / f"checkpoint-000001-{checkpoint._digest(hostile)}.safetensors"
     path.write_bytes(hostile)
     with pytest.raises(Exception):  # noqa: B017, PT011 (any refusal will do)
-        checkpoint.load(tmp_path)
+        FolderCheckpoints(tmp_path).load()
     assert not (tmp_path / "ran").exists()
 
 
@@ -140,7 +144,10 @@ def test_the_next_checkpoint_does_not_take_the_place_of_the_only_whole_one(tmp_p
     again = small_run("ord-ft", tmp_path)
     assert again.resume()
     again.save()
-    assert [checkpoint.load(tmp_path).damaged, len(list(tmp_path.glob("checkpoint-*")))] == [[], 2]
+    checkpoints = FolderCheckpoints(tmp_path)
+    assert checkpoints.load() is not None
+    assert [checkpoints.damaged, len(list(tmp_path.glob("checkpoint-*")))] == [[], 2]
     newest = max(tmp_path.glob("checkpoint-*"))
     newest.write_bytes(newest.read_bytes()[:-1])
-    assert checkpoint.load(tmp_path).damaged == [newest], "the one before is whole"
+    assert checkpoints.load() is not None
+    assert checkpoints.damaged == [newest], "the one before is whole"

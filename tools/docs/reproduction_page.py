@@ -15,12 +15,12 @@ from tools.docs.reproduction_rivals import ROOT, Lines, compare_controls, descri
 from tools.docs.reproduction_section import duration, section
 from tools.docs.reproduction_settings import SCRIPT, folder_of, runs_of
 from tools.tune_tables import TABLES
-from ucb.data.streams.builders import VALIDATION
+from ucb.data.streams.benchmarks import VALIDATION
 from ucb.engine import Training
-from ucb.engine.config import find_method_class
 from ucb.experiments.reproduce import paper
 from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, LEAST, MOST, WITHIN, WITHOUT_SPREAD, compare_table
 from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable, complete, recipe_of, tables
+from ucb.methods import find_method
 
 PAGE = ROOT / "docs" / "reproduction.md"
 ENOUGH = 3
@@ -176,7 +176,7 @@ def describe_ucb(spans: dict[str, str]) -> str:
     )
     if not spans:
         return said + "None of its runs is here yet."
-    own: Any = find_method_class("ucb").settings_type()
+    own: Any = find_method("ucb").settings_type()
     return said + (
         f"Here `ucb` learns for {spans['epochs']} epochs a task, with lr {spans['lr']}, gradients clipped at "
         f"{own.clip:g}, the KL times {spans['temperature']} (rows named `t0` have none), a gain on 1 / Omega, rates "

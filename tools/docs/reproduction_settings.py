@@ -11,7 +11,7 @@ from typing import Any
 from tools.docs.markdown import table as markdown_table
 from tools.tune_tables import TABLES, searches
 from ucb.engine import Job
-from ucb.engine.config import Recipe, find_method_class, recipe_for
+from ucb.engine.config import Recipe, recipe_for
 from ucb.experiments.reproduce.definitions import (
     ReproducedRow,
     ReproducedTable,
@@ -21,6 +21,7 @@ from ucb.experiments.reproduce.definitions import (
     recipe_of,
 )
 from ucb.experiments.reproduce.planning import results_of
+from ucb.methods import find_method
 
 RECIPES = "src/ucb/recipes"
 SCRIPT = "python tools/tune_tables.py"
@@ -119,7 +120,7 @@ def tune_command(folder: str, method: str, results: Path) -> str | None:
     words += [f"--{name.replace('_', '-')}" for name in ("single_head", "apart", "task_told") if search.get(name)]
     words += ["--net", search["net"]] if search.get("net") else []
     words += [word for units in search.get("net_options", {}).get("hidden", []) for word in ("--hidden", str(units))]
-    own = {name: list(values) for name, values in find_method_class(method).settings_type.grid().items()}
+    own = {name: list(values) for name, values in find_method(method).settings_type.grid().items()}
     if recipe.grid != own:
         for name, values in recipe.grid.items():
             words += ["--grid", f"{name}={','.join(map(str, values))}"]

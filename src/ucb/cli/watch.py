@@ -25,7 +25,7 @@ from ucb.observer import Epoch, Observer
 from ucb.storage import open_for_append
 
 if TYPE_CHECKING:
-    from ucb.engine.evaluate import TaskMetrics
+    from ucb.engine.result import TaskMetrics
 
 
 PAUSE = 0.05

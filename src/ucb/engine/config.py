@@ -25,7 +25,7 @@ from ucb.data.streams.folders import folders
 from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.engine.loop import Run
 from ucb.engine.training import Schedule, Training
-from ucb.methods import Method, find_method
+from ucb.methods import find_method
 from ucb.nets import build_net, net_options
 from ucb.observer import Observer
 from ucb.seeds import derived_seed, generator_for
@@ -182,13 +182,13 @@ class Job:
     def run(self, folder: Path | None = None, observer: Observer | None = None, stream: Stream | None = None) -> Run:
         """Return the run that this job describes; nothing has been learnt yet. ``stream`` stands in for its own."""
         observer = Observer() if observer is None else observer
-        kind = find_method_class(self.method)
+        kind = find_method(self.method)
         settings = with_values(kind.settings_type(), self.settings)
         training = _training(self.training)
         device = find_device(self.device)
         options = parse_values(self.net_options, net_options(self.net_name), f"the net {self.net_name} has no option")
         stream = self.stream() if stream is None else stream
-        first = next(iter(stream.tasks[0].test.batches(torch.arange(1), 1, torch.device("cpu"))))[0]
+        first = stream.tasks[0].test.first()
         with torch.random.fork_rng():
             torch.manual_seed(derived_seed("weights", self.seed))  # the same for every method
             net = build_net(self.net_name, first.shape[1:], stream.head_sizes, options).to(device)
@@ -250,14 +250,9 @@ def _training(values: dict[str, Any]) -> Training:
     return Training(schedule, **{name: value for name, value in known.items() if name not in names})
 
 
-def find_method_class(name: str) -> type[Method]:
-    """Return the method of that name; for a wrong one the nearest right ones are offered."""
-    return find_method(name)
-
-
 def list_settings(order: Job) -> dict[str, Any]:
     """Return every setting of the order's training, net and method, and its type."""
-    return TRAINING_KINDS | net_options(order.net_name) | field_types(find_method_class(order.method).settings_type)
+    return TRAINING_KINDS | net_options(order.net_name) | field_types(find_method(order.method).settings_type)
 
 
 def kind_of(order: Job) -> str:

@@ -11,11 +11,11 @@ from ucb.bayes.predict import Prediction, from_logits
 from ucb.checks import find_device
 from ucb.data.streams.tasks import Stream, Task
 from ucb.engine import checkpoint
-from ucb.engine.config import find_method_class, with_values
-from ucb.engine.evaluate import TaskMetrics
+from ucb.engine.config import with_values
 from ucb.engine.loop import Run
+from ucb.engine.result import TaskMetrics
 from ucb.engine.training import Training
-from ucb.methods import EvalContext
+from ucb.methods import EvalContext, find_method
 from ucb.nets import HeadedNet
 from ucb.observer import Observer
 from ucb.seeds import generator_for
@@ -58,7 +58,7 @@ class Learner:
                 f"a learner needs a head for each task, and {type(net).__name__} has none: "
                 "give it HeadedNet(trunk, features, stream.head_sizes)"
             )
-        kind, where = find_method_class(method), find_device(device)
+        kind, where = find_method(method), find_device(device)
         chosen = with_values(kind.settings_type(), settings)
         self.run = Run(
             stream,
@@ -88,7 +88,9 @@ class Learner:
         if stream.scenario.task_known and task is None:
             raise ValueError("in this scenario the task is known: say its index")
         if task is not None and not 0 <= task < len(stream):
-            raise ValueError(f"there is no task {task}: {_name_tasks(stream)}")
+            first, *others = (f"{index} ({each.name!r})" for index, each in enumerate(stream.tasks))
+            known = f"tasks are {first} to {others[-1]}" if others else f"only task is {first}"
+            raise ValueError(f"there is no task {task}: the stream's {known}")
         asked = EvalContext((task or 0) if stream.scenario.heads == "many" else 0, task)
         inputs = stream.tasks[task or 0].prepare(x.to(device))
         logits = self.run.method.logits(inputs, asked, samples, generator_for("predict", device=device))
@@ -118,9 +120,3 @@ def _read_state(path: Path) -> dict[str, Any]:
     if not isinstance(state, dict) or not {"identity", "method", "progress"} <= state.keys():
         raise OSError(f"{path} is damaged, or no learner's file")
     return state
-
-
-def _name_tasks(stream: Stream) -> str:
-    """Say which tasks a stream has."""
-    first, *others = (f"{index} ({task.name!r})" for index, task in enumerate(stream.tasks))
-    return f"the stream's tasks are {first} to {others[-1]}" if others else f"the stream's only task is {first}"

@@ -1,4 +1,4 @@
-"""Why a run may end before its time."""
+"""The training loop: a run learns the tasks of a stream, is evaluated after each, and saves its state."""
 
 from __future__ import annotations
 
@@ -12,12 +12,10 @@ from typing import Any
 import torch
 
 from ucb.bayes.priors import trainable_gaussians
-from ucb.data.streams.tasks import Stream, Task
-from ucb.engine.checkpoint import Checkpoints, refuse_other
-from ucb.engine.evaluate import TaskBatches, TaskMetrics, evaluate, refuse_scenario
-from ucb.engine.progress import Progress, keep_kernels, sigma_movement
-from ucb.engine.steps import GraphMemory, Steps, steps_for
-from ucb.engine.training import Plateau, Training, set_precision
+from ucb.data.streams import Stream
+from ucb.engine.checkpoint import Checkpoints, Progress, refuse_other
+from ucb.engine.result import TaskMetrics, evaluate, keep_kernels, sigma_movement
+from ucb.engine.training import GraphMemory, Plateau, Steps, TaskBatches, Training, set_precision, steps_for
 from ucb.methods import Method, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix, pack_right_answers
@@ -63,11 +61,17 @@ class Run:
         evaluated: Container[int] | None = None,
         identity: dict[str, Any] | None = None,
     ) -> None:
-        refuse_scenario(method, stream.scenario)
+        if method.needs_task and not stream.scenario.task_known:
+            needs = "must be told the task at test time, and this scenario hides it: use several heads"
+            raise ValueError(f"{method.name} {needs}")
+        if method.needs_boundaries and not stream.scenario.boundaries:
+            needs = "must be told when a task ends, and tasks that fade into each other hide it"
+            raise ValueError(f"{method.name} {needs}")
         training.schedule.refuse_rate(method.settings.lr)
         self.identity = {} if identity is None else identity
         """What must be the same when a checkpoint is taken up again, as plain values by name."""
         self.stream, self.method, self.training = stream, method, training
+        self.boundaries = stream.scenario.boundaries
         self.seed, self.device, self.checkpoints = seed, device, checkpoints
         self.observer = Observer() if observer is None else observer
         self.progress = Progress() if start is None else start
@@ -83,8 +87,7 @@ class Run:
 
     def resume(self) -> bool:
         """Go to where the latest checkpoint is; say whether there was one."""
-        state = None if self.checkpoints is None else self.checkpoints.load()
-        if self.checkpoints is None or state is None:
+        if self.checkpoints is None or (state := self.checkpoints.load()) is None:
             return False
         try:
             self.load_state_dict(state)
@@ -120,9 +123,8 @@ class Run:
         """Go to where the state was taken, if it is this run's."""
         refuse_other(state["identity"], self.identity)
         progress = Progress.of(state["progress"])
-        progress.refuse_impossible(
-            len(self.stream), self.training.schedule.epochs, lambda i: self._batches_of(self._task(i))
-        )
+        epochs = self.training.schedule.epochs
+        progress.refuse_impossible(len(self.stream), epochs, lambda task: self._data_of(task).num_batches)
         self.method.load_state_dict(move_state(self.device, state["method"]))
         self.best = None if state["best"] is None else StateCopy(move_state(self.device, state["best"]))
         self.progress = progress
@@ -164,28 +166,28 @@ class Run:
         return self.progress.matrix
 
     def _learn_task(self, old_tasks: bool) -> None:
-        progress, task = self.progress, self._task(self.progress.task)
+        progress, data = self.progress, self._data_of(self.progress.task)
         if self._is_new():
-            self._begin(task)
+            self._begin(data)
         if not self.method.learns_when(progress.task, len(self.stream)):
             self._finish_task([TaskMetrics.missing()])
             return
-        if self.stream.scenario.boundaries:
-            self.method.look(self._data_of(task))
+        if self.boundaries:
+            self.method.look(data)
         self.observer.task_began(progress.task, self.stream.tasks[progress.task].name)
         shares = self.method.phases()
         progress.refuse_phase_beyond(len(shares))
         while progress.phase < len(shares):
             if progress.phase > 0 and self._is_new():
-                self.method.begin_phase(progress.phase, self._data_of(task))
+                self.method.begin_phase(progress.phase, data)
                 progress.rate = self.method.settings.lr
-            epochs = self.training.schedule.epochs if self.stream.scenario.boundaries else 1
+            epochs = self.training.schedule.epochs if self.boundaries else 1
             with self.method.net.heads.showing(self.method.learning_heads()):
-                self._learn_phase(task, max(1, round(shares[progress.phase] * epochs)))
+                self._learn_phase(data, max(1, round(shares[progress.phase] * epochs)))
             progress.phase += 1
-        self._end(task, old_tasks)
+        self._end(data, old_tasks)
 
-    def _learn_phase(self, task: Task, epochs: int) -> None:
+    def _learn_phase(self, data: TaskBatches, epochs: int) -> None:
         progress, first = self.progress, sum(self.progress.phase_epochs)
         schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
         plateau = Plateau(
@@ -193,37 +195,34 @@ class Run:
         )
         steps, rate, is_best = None, math.nan, False
         if progress.batch == 0:
-            self._begin_epoch()
+            self._tick(begins_epoch=True)
         while not plateau.is_over:
             if steps is None or rate != plateau.rate:  # captured steps hold the rate
                 rate, steps = plateau.rate, None  # the old ones hold the task's inputs until they are gone
                 self.method.set_rate(rate)
-                steps = self._steps(task)
-            self._learn_epoch(task, steps)
-            if self.stream.scenario.boundaries:
-                self.method.end_epoch(self._data_of(task))
-            loss = self._held_out_loss(task) if self.stream.scenario.boundaries else math.nan
-            if self.stream.scenario.boundaries and self.best is None and not math.isfinite(loss):
-                raise DivergedError("held-out loss", loss, progress.where, self.method.settings.lr)
+                steps = steps_for(self.method, data, self.graphs)
+                self._note_eager(steps)
+            self._learn_epoch(data, steps)
+            loss = math.nan
+            if self.boundaries:
+                self.method.end_epoch(data)
+                loss = self._held_out_loss(data)
+                if self.best is None and not math.isfinite(loss):
+                    raise DivergedError("held-out loss", loss, progress.where, self.method.settings.lr)
             self._tick()
             seconds = progress.seconds - progress.seconds_before_epoch
             mean_loss = progress.losses[0] / progress.losses[1]
             self.observer.epoch_ended(Epoch(progress.task, progress.epoch, mean_loss, loss, plateau.rate, seconds))
             is_best = plateau.observe(loss)
             if is_best and not plateau.is_over:
-                self._keep_best()
+                self.best = self.best or StateCopy()
+                self.best.renew(self.method.state_dict())
             progress.epoch, progress.batch, progress.losses = first + plateau.epochs, 0, []
-            self._begin_epoch()
+            self._tick(begins_epoch=True)
             progress.rate, progress.plateau_best, progress.plateau_waited = plateau.rate, plateau.best, plateau.waited
         self._return_to_best(is_best)
         progress.phase_epochs.append(plateau.epochs)
         progress.rate, progress.plateau_best, progress.plateau_waited = math.nan, math.inf, 0
-
-    def _keep_best(self) -> None:
-        if self.best is None:
-            self.best = StateCopy(self.method.state_dict())
-        else:
-            self.best.renew(self.method.state_dict())
 
     def _return_to_best(self, is_there: bool) -> None:
         """Go back to the weights that held-out data liked best, unless they are the present ones."""
@@ -233,55 +232,38 @@ class Run:
             self.method.generator.set_state(generator)  # noise is never drawn twice
         self.best = None
 
-    def _task(self, index: int) -> Task:
-        """Return what is learnt when a task comes: the task itself, or all so far together."""
-        return self.stream.joint(index) if self.method.is_joint else self.stream.tasks[index]
-
-    def _batches_of(self, task: Task) -> int:
-        """Return the number of batches in an epoch."""
-        return math.ceil(len(task.train) / self.training.batch_size)
-
-    @property
-    def _offset(self) -> int:
-        """Where the outputs of the task at hand begin; joint tasks have it in their labels."""
-        return 0 if self.method.is_joint else self.stream.outputs_of(self.progress.task).start
+    def _data_of(self, index: int) -> TaskBatches:
+        """Return what is learnt when a task comes: the task itself, or all so far, whose labels number all outputs."""
+        if self.method.is_joint:
+            return TaskBatches(self.stream.joint(index), 0, self.training.batch_size, self.device)
+        first = self.stream.outputs_of(index).start
+        return TaskBatches(self.stream.tasks[index], first, self.training.batch_size, self.device)
 
     def _is_new(self) -> bool:
         return math.isnan(self.progress.rate)
 
-    def _begin(self, task: Task) -> None:
+    def _begin(self, data: TaskBatches) -> None:
         progress = self.progress
         progress.before.append(self._evaluate(progress.task).accuracy)
         progress.rate, progress.plateau_best, progress.plateau_waited = self.method.settings.lr, math.inf, 0
-        boundaries = self.stream.scenario.boundaries
-        if progress.task > 0 and not boundaries:
+        if progress.task > 0 and not self.boundaries:
             return  # the learner is not told
         head = progress.task if self.stream.scenario.heads == "many" else 0
         outputs = self.stream.outputs_of(progress.task)
-        self.method.begin_task(
-            TaskInfo(progress.task, len(task.train), head, outputs, self._batches_of(task), boundaries)
-        )
+        size = len(data.task.train)
+        self.method.begin_task(TaskInfo(progress.task, size, head, outputs, data.num_batches, self.boundaries))
 
-    def _steps(self, task: Task) -> Steps:
-        size = self.training.batch_size
-        steps, obstacle = steps_for(self.method, task, self._offset, size, self.device, self.graphs)
-        self._note_eager(obstacle)
-        return steps
-
-    def _note_eager(self, obstacle: str | None) -> None:
+    def _note_eager(self, steps: Steps) -> None:
         """Say once why steps run one launch at a time."""
+        obstacle = steps.obstacle
         if obstacle is not None and obstacle not in self._noted:
             self._noted.add(obstacle)
             self.observer.noted(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
 
-    def _learn_epoch(self, task: Task, steps: Steps) -> None:
-        progress = self.progress
-        order = torch.arange(len(task.train))
-        if self.stream.scenario.boundaries:
-            order = order[
-                torch.randperm(len(order), generator=generator_for("order", self.seed, progress.task, progress.epoch))
-            ]
-        batches = self._batches_of(task)
+    def _learn_epoch(self, data: TaskBatches, steps: Steps) -> None:
+        progress, size, batches = self.progress, len(data.task.train), data.num_batches
+        random = generator_for("order", self.seed, progress.task, progress.epoch)
+        order = torch.randperm(size, generator=random) if self.boundaries else torch.arange(size)
         progress.losses = progress.losses or [0.0, 0.0]
         steps.begin(order, progress.batch)
         while progress.batch < batches:
@@ -296,7 +278,7 @@ class Run:
                 self.save()
             if stopping:
                 raise InterruptedRunError(f"stopped in {progress.where}, batch {progress.batch}")
-        self._note_eager(steps.obstacle)
+        self._note_eager(steps)
 
     def _save_is_due(self) -> bool:
         """Say whether it is time for a checkpoint; a GPU takes a thousand steps faster than one is written."""
@@ -316,23 +298,19 @@ class Run:
             if not math.isfinite(value) or value > 1e6:
                 raise DivergedError("loss", value, f"{progress.where}, batch {batch}", self.method.settings.lr)
 
-    def _held_out_loss(self, task: Task) -> float:
-        losses = [self.method.loss(x, y).double() * len(y) for x, y in self._data_of(task).validation()]
-        return float(torch.stack(losses).sum()) / len(task.validation)  # one look: each holds up a GPU
+    def _held_out_loss(self, data: TaskBatches) -> float:
+        losses = [self.method.loss(x, y).double() * len(y) for x, y in data.validation()]
+        return float(torch.stack(losses).sum()) / len(data.task.validation)  # one look: each holds up a GPU
 
-    def _data_of(self, task: Task) -> TaskBatches:
-        return TaskBatches(task, self._offset, self.training.batch_size, self.device)
-
-    def _end(self, task: Task, old_tasks: bool) -> None:
+    def _end(self, data: TaskBatches, old_tasks: bool) -> None:
         progress = self.progress
         if self.method.evaluated_before_end:
             progress.before_end.append(self._evaluate(progress.task).accuracy)
-        if self.stream.scenario.boundaries:
-            self.method.end_task(self._data_of(task))
+        if self.boundaries:
+            self.method.end_task(data)
         first = 0 if old_tasks else progress.task
-        self._finish_task(
-            [TaskMetrics.missing()] * first + [self._evaluate(i) for i in range(first, progress.task + 1)]
-        )
+        judged = [self._evaluate(i) for i in range(first, progress.task + 1)]
+        self._finish_task([TaskMetrics.missing()] * first + judged)
 
     def _finish_task(self, row: list[TaskMetrics]) -> None:
         """Turn to the next task, and keep what is known after this one."""
@@ -343,14 +321,8 @@ class Run:
                     sigma_movement(self.method, trainable_gaussians(self.method.net) if progress.sigma else None)
                 )
         progress.epochs_used.append(progress.epoch)
-        progress.phase, progress.phase_epochs = 0, []
-        progress.task, progress.epoch, progress.batch, progress.rate, progress.losses = (
-            progress.task + 1,
-            0,
-            0,
-            math.nan,
-            [],
-        )
+        progress.task, progress.phase, progress.epoch, progress.batch = progress.task + 1, 0, 0, 0
+        progress.phase_epochs, progress.losses, progress.rate = [], [], math.nan
         progress.add(row)
         if len(row) == len(self.stream):  # only then: what a checkpoint holds must not grow with each task's test data
             progress.right = [pack_right_answers(judgement.right) for judgement in row if judgement.right is not None]
@@ -368,11 +340,9 @@ class Run:
         samples = self.training.eval_samples
         return evaluate(self.method, self.stream, index, samples, self.device, (self.seed, self.progress.task))
 
-    def _tick(self) -> None:
+    def _tick(self, *, begins_epoch: bool = False) -> None:
         """Add the time since the last tick to the run's."""
         now = time.monotonic()
         self.progress.seconds, self._clock = self.progress.seconds + now - self._clock, now
-
-    def _begin_epoch(self) -> None:
-        self._tick()
-        self.progress.seconds_before_epoch = self.progress.seconds
+        if begins_epoch:
+            self.progress.seconds_before_epoch = self.progress.seconds

@@ -1,4 +1,4 @@
-"""What a run leaves behind: ``result.json``."""
+"""What a run measures: how well each task is known, how far sigma moved, and ``result.json`` with all of it."""
 
 from __future__ import annotations
 
@@ -7,21 +7,170 @@ import os
 import platform
 import resource
 import sys
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from itertools import count
 from statistics import mean
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import torch
 from torch import Tensor
 
 import ucb
+from ucb import kernels
 from ucb.bayes import gaussians
-from ucb.engine.loop import Run
-from ucb.engine.progress import kernels_on, sigma_movement
-from ucb.methods import Method
+from ucb.bayes.posterior import Gaussian
+from ucb.data.streams.tasks import Stream
+from ucb.engine.training import rows_at_once
+from ucb.kernels.triton import fused
+from ucb.methods import EvalContext, Method
 from ucb.methods.bayesian import BayesianMethod
+from ucb.metrics.calibration import calibration
+from ucb.seeds import generator_for
+
+if TYPE_CHECKING:
+    from ucb.engine.loop import Run
+
+
+@dataclass(frozen=True)
+class TaskMetrics:
+    """How well one task is known: accuracies in percent, and calibration."""
+
+    accuracy: float
+    mean_weight_accuracy: float
+    ece: float
+    nll: float
+    nll_error: float
+    """The standard error of ``nll``."""
+    bins: list[list[float]] = field(default_factory=list, kw_only=True)
+    """For each bin of confidence: how many examples, the sum of their confidences, how many are right."""
+    right: Tensor | None = field(default=None, kw_only=True, repr=False, compare=False)
+    """Whether each test example was right; it stays on the device until somebody asks."""
+
+    @classmethod
+    def missing(cls) -> TaskMetrics:
+        """Return what stands for a judgement that was not made."""
+        return cls(*[math.nan] * 5)
+
+    @property
+    def figures(self) -> list[float]:
+        """All but the bins and the right answers."""
+        return [self.accuracy, self.mean_weight_accuracy, self.ece, self.nll, self.nll_error]
+
+
+def evaluate(
+    method: Method, stream: Stream, index: int, samples: int, device: torch.device, seed: object
+) -> TaskMetrics:
+    """Judge task ``index`` on its test data, with class probabilities averaged over ``samples`` weight samples.
+
+    Where the task is known, only its own outputs count; where it is hidden, all do, and the learner is not told.
+    """
+    task, outputs, known = stream.tasks[index], stream.outputs_of(index), stream.scenario.task_known
+    asked = EvalContext(index if stream.scenario.heads == "many" else 0, index if known else None)
+    generator = generator_for("evaluate", seed, index, device=device)
+
+    def probabilities(x: Tensor, count: int) -> Tensor:
+        logits = method.logits(x, asked, count, generator)
+        if known:
+            logits = logits[..., outputs.start : outputs.stop]
+        return logits.softmax(-1)
+
+    sampled, labels, truth = [], [], []
+    for x, y in task.test.in_order(rows_at_once(task.test, device), device):
+        inputs = task.prepare(x)
+        sampled.append(probabilities(inputs, samples).mean(0))
+        labels.append(probabilities(inputs, 0)[0].argmax(1))
+        truth.append(y if known else y + outputs.start)
+    p, target = torch.cat(sampled), torch.cat(truth)
+    losses, ece, bins = calibration(p, target)
+    right = torch.stack([p.argmax(1), torch.cat(labels)]) == target
+    nll_error = losses.std() / math.sqrt(len(losses)) if len(losses) > 1 else losses.new_zeros(())
+    figures = [right.double().mean(1), torch.stack([ece, losses.mean(), nll_error]), bins.flatten()]
+    numbers = torch.cat(figures).tolist()  # read at once: each look holds up a GPU
+    in_threes = [numbers[i : i + 3] for i in range(5, len(numbers), 3)]
+    return TaskMetrics(100 * numbers[0], 100 * numbers[1], *numbers[2:5], bins=in_threes, right=right[0])
+
+
+Movement = dict[str, float | None]
+"""What moved in one weight tensor, by name."""
+
+PERCENTILES = (1, 50, 99)
+"""Of the ratio of sigma's end to its start."""
+
+FIGURES = (*(f"ratio_p{p}" for p in PERCENTILES), "std_log_sigma", "correlation_with_start")
+"""The names in a movement."""
+
+
+@torch.no_grad()
+def sigma_movement(method: BayesianMethod, among: Iterable[tuple[str, Gaussian]] | None = None) -> dict[str, Movement]:
+    """Return, for each weight tensor or for some of them, how far sigma moved from its start.
+
+    The ratio of end to start at three percentiles; how much log sigma varies at the end; and the correlation of the
+    two, where both vary: near 1, the "uncertainty" would be nothing but the first random numbers.
+    """
+    weights = dict(gaussians(method.net) if among is None else among)
+    ends = {name: gaussian.sigma.flatten().double() for name, gaussian in weights.items()}
+    starts = {
+        name: torch.as_tensor(method.start[name], dtype=end.dtype, device=end.device).flatten()
+        for name, end in ends.items()
+    }
+    found: dict[str, Movement] = {}
+    varied: list[str] = []
+    figures = _read([_figures(starts[name], end) for name, end in ends.items()])
+    for name, (*ratios, std_log, start_std, start_mean) in zip(weights, figures, strict=True):
+        found[name] = dict(zip(FIGURES, (*ratios, std_log, None), strict=True))
+        if start_std > 1e-6 * start_mean:
+            varied.append(name)
+    correlations = _read([torch.corrcoef(torch.stack([starts[name], ends[name]]))[0, 1] for name in varied])
+    for name, correlation in zip(varied, correlations, strict=True):
+        found[name]["correlation_with_start"] = None if math.isnan(correlation) else correlation
+    return found
+
+
+def _figures(start: Tensor, end: Tensor) -> Tensor:
+    """Return the ratio's percentiles, how much log sigma varies, and the standard deviation and mean of the start."""
+    ratio = (end / start).sort().values
+    percentiles = [ratio[round(p / 100 * (len(ratio) - 1))] for p in PERCENTILES]
+    return torch.stack([*percentiles, _std(end.log()), _std(start), start.mean()])
+
+
+def _std(values: Tensor) -> Tensor:
+    """Return the standard deviation, 0 for a single value."""
+    return values.std() if len(values) > 1 else values.new_zeros(())
+
+
+def _read(rows: list[Tensor]) -> list[Any]:
+    """Return all their numbers at once: each look holds up a GPU."""
+    return torch.stack(rows).tolist() if rows else []
+
+
+def kernels_on(device: torch.device) -> str:
+    """Say in one line which kernels draw noise on a device."""
+    status = fused.status() if device.type == "cuda" else kernels.status()
+    return status.splitlines()[0]
+
+
+def keep_kernels(known: list[str], device: torch.device) -> str | None:
+    """Add the kernels of a device to those ``known`` to have drawn a run's noise; if they are others, say what follows.
+
+    What is in brackets is why there are no better ones, and changes nothing.
+    """
+    now = kernels_on(device)
+    if known and _name(known[-1]) == _name(now):
+        return None
+    known.append(now)
+    if len(known) == 1:
+        return None
+    return (
+        f"other kernels draw the noise from here on, {now}, than up to here, {known[-2]}: "
+        "the figures will not be those of a run that was never cut"
+    )
+
+
+def _name(status: str) -> str:
+    return status.partition(" (")[0]
+
 
 _runs_begun = count()
 
@@ -76,7 +225,7 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "mean_weight_acc": [judgement.mean_weight_accuracy for judgement in last],
         "ece": [judgement.ece for judgement in last],
         "nll": [judgement.nll for judgement in last],
-        "calibration": calibration(run.progress.bins),
+        "calibration": summarize_bins(run.progress.bins),
         "right_answers": run.progress.right or None,
         "epochs": run.progress.epochs_used,
         "sigma": sigma_movement(run.method) if isinstance(run.method, BayesianMethod) else None,
@@ -102,7 +251,7 @@ def _without_nan(value: Any) -> Any:
     return None if isinstance(value, float) and math.isnan(value) else value
 
 
-def calibration(bins: list[list[list[float]]]) -> list[dict[str, list[float]]]:
+def summarize_bins(bins: list[list[list[float]]]) -> list[dict[str, list[float]]]:
     """Return, for each task, the bins of confidence that hold examples: how many, mean confidence, share of right."""
     held = [[each for each in task if each[0] > 0] for task in bins]
     return [

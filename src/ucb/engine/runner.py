@@ -80,15 +80,6 @@ class PlannedRun(NamedTuple):
     folder: Path
     observer: Observer | None = None
 
-    def run(self) -> Run:
-        """Return the job's run, ready to begin or to go on."""
-        return self.job.run(self.folder, self.observer)
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether the folder holds its run already."""
-        return (self.folder / CONFIG).is_file()
-
     @property
     def is_done(self) -> bool:
         """Whether the folder holds its result."""
@@ -146,12 +137,12 @@ def _prepare(order: PlannedRun) -> PreparedRun | None:
     """Return an order as its folder has it, if that holds it already, with its run; None if it is done."""
     if order.is_done:
         return None
-    is_new = not order.is_begun
+    is_new = not (order.folder / CONFIG).is_file()
     if is_new:
         refuse_folder(order.folder)
     else:
         order = order._replace(job=job_in(order.folder))
-    return PreparedRun(order.run(), order, is_new)
+    return PreparedRun(order.job.run(order.folder, order.observer), order, is_new)
 
 
 def _run_side_by_side(orders: Sequence[PreparedRun]) -> dict[Path, Found | Exception]:

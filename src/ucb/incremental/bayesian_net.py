@@ -22,11 +22,10 @@ from torch import Tensor, nn
 from ucb.bayes import forward, gaussians
 from ucb.bayes.predict import from_logits
 from ucb.checks import nearest
-from ucb.data.streams.examples import Examples as StreamExamples
-from ucb.data.streams.examples import TensorExamples
-from ucb.data.streams.tasks import Stream, Task
+from ucb.data.streams.tasks import Examples as StreamExamples
+from ucb.data.streams.tasks import Stream, Task, TensorExamples
+from ucb.engine.checkpoint import Progress
 from ucb.engine.loop import Run
-from ucb.engine.progress import Progress
 from ucb.engine.training import Schedule, Training
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches, rows_per_batch
 from ucb.incremental.inputs import ROWS

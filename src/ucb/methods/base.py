@@ -282,10 +282,8 @@ class Method(ABC):
         """Continue exactly where the state was taken."""
         self.task = None
         if state["task"] is not None:
-            task = {
-                "num_examples" if name == "size" else name: value for name, value in state["task"].items()
-            }  # of before
-            self.resume_task(TaskInfo(**{**task, "outputs": range(*task["outputs"])}))
+            task = {"num_examples" if name == "size" else name: value for name, value in state["task"].items()}
+            self.resume_task(TaskInfo(**{**task, "outputs": range(*task["outputs"])}))  # size: the earlier name
         self.generator.set_state(state["generator"])
         self.optimizer.load_state_dict(self.convert_optimizer_state(state["optimizer"]))
         self.net.load_state_dict(state["net"])  # after the optimiser, which may let sigma follow its own state

@@ -3,7 +3,7 @@ import torch
 from torch.utils.data import Dataset, IterableDataset, TensorDataset
 
 from tests.data.streams.reading import CPU, everything
-from ucb.data.streams import DatasetExamples, Resident, TensorExamples
+from ucb.data.streams.tasks import DatasetExamples, Resident, TensorExamples
 
 X = torch.randint(0, 256, (50, 1, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(1))
 Y = torch.arange(50) % 5

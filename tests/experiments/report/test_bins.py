@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from ucb.engine.result import calibration, result_of
+from ucb.engine.result import result_of, summarize_bins
 from ucb.metrics import ece, reliability
 
 
@@ -14,7 +14,7 @@ def test_bins_hold_rows_confidences_and_hits():
     # (0.4, 0.6] holds one wrong row; (0.6, 0.8] two right ones, 0.8 itself among them.
     expected = torch.tensor([[0, 0, 0], [0, 0, 0], [1, 0.6, 0], [2, 1.55, 2], [0, 0, 0]], dtype=torch.float64)
     torch.testing.assert_close(held, expected, rtol=0, atol=1e-6)
-    assert calibration([held.tolist()]) == [
+    assert summarize_bins([held.tolist()]) == [
         {"count": [1, 2], "confidence": pytest.approx([0.6, 0.775]), "accuracy": [0.0, 1.0]}
     ]
 

@@ -6,10 +6,10 @@ from dataclasses import replace
 import pytest
 
 from ucb.data.streams import BENCHMARKS
-from ucb.engine.config import find_method_class, with_values
+from ucb.engine.config import with_values
 from ucb.experiments.reproduce import paper
 from ucb.experiments.reproduce.definitions import home_of, job_of, recipe_of, table_named, tables, units_for
-from ucb.methods import known_methods
+from ucb.methods import find_method, known_methods
 from ucb.methods.bayesian import BayesianMethod
 
 ROWS = [pytest.param(table, row, id=f"{table.id}-{row.name}") for table in tables().values() for row in table.rows]
@@ -24,7 +24,7 @@ def job_for(table, row):
 def settings_for(table, row):
     """The settings that a row really runs with, defaults included."""
     job = job_for(table, row)
-    return with_values(find_method_class(job.method).settings_type(), job.settings)
+    return with_values(find_method(job.method).settings_type(), job.settings)
 
 
 @pytest.mark.parametrize(("table", "row"), ROWS)

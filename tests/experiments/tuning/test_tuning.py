@@ -10,14 +10,14 @@ import torch
 
 from tests.engine.runs import small_run
 from ucb.data.streams import Scenario
-from ucb.data.streams.examples import Examples
+from ucb.data.streams.tasks import Examples
 from ucb.engine import InterruptedRunError, Job, Observer
-from ucb.engine.config import field_types, find_method_class
+from ucb.engine.config import field_types
 from ucb.experiments.tuning import trials as trial
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import Search, choose, grid_of, points_of, project_nll, refuse_points, score_run
 from ucb.experiments.tuning.trials import run_of, search_grid, without_test_data
-from ucb.methods import known_methods
+from ucb.methods import find_method, known_methods
 
 SMALL = {"net_options": {"hidden": [8]}, "epochs": 1}
 
@@ -54,7 +54,7 @@ def found(lr, score, risen=0.0, error=0.1):
 
 
 def test_the_grid_is_the_methods_own_and_the_priors_and_what_the_user_says():
-    assert grid_of("ucb") == find_method_class("ucb").settings_type.grid()
+    assert grid_of("ucb") == find_method("ucb").settings_type.grid()
     with_prior = grid_of("bbb-ft", prior=True, instead={"lr": ["0.5"], "samples": ["2"]})
     assert len(points_of(with_prior)) == 27 * len(with_prior["temperature"])
     assert with_prior["lr"] == (0.5,)
@@ -78,7 +78,7 @@ def test_a_grid_that_does_not_fit_is_refused(method, options, said):
 @pytest.mark.parametrize("method", known_methods())
 def test_all_that_is_tried_unasked_is_allowed(method):
     refuse_points(method, points_of(grid_of(method)))
-    if "pi" in field_types(find_method_class(method).settings_type):
+    if "pi" in field_types(find_method(method).settings_type):
         refuse_points(method, points_of(grid_of(method, prior=True)))
 
 

@@ -1,16 +1,211 @@
-"""The benchmarks that are known by name."""
+"""Streams: the benchmarks that are known by name, and those built from data sets, your own in one line.
+
+A share of every task's training data is held out for validation. Seed and place in the stream alone decide which, so it
+is the same for all methods, and the first tasks of a long stream are those of a short one.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Any, TypeVar
 
-from ucb.checks import nearest
-from ucb.data.streams.builders import permute_pixels, sequence, shuffle_groups, split_by_classes
-from ucb.data.streams.examples import Preparation
-from ucb.data.streams.sources import Source, image_source, load_mnist
-from ucb.data.streams.tasks import Scenario, Stream, blur_boundaries
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from ucb.checks import count, nearest
+from ucb.data.streams.sources import Array, Source, image_source, load_mnist
+from ucb.data.streams.tasks import DatasetExamples, Preparation, Scenario, Stream, Task, TensorExamples, blur_boundaries
+from ucb.seeds import generator_for
+
+VALIDATION = 0.15
+T = TypeVar("T")
+
+
+def split_by_classes(
+    name: str,
+    data: Source,
+    groups: Sequence[Sequence[int]],
+    *,
+    seed: int = 0,
+    validation: float = VALIDATION,
+    scenario: Scenario | None = None,
+) -> Stream:
+    """Make a task of each group of labels; inside it they are numbered from 0 in the order given."""
+    listed = [label for group in groups for label in group]
+    if unknown := sorted(set(listed) - set(data.labels)):
+        raise ValueError(f"{data.name} has no label {unknown[0]}; it has {', '.join(map(str, data.labels))}")
+    if len(set(listed)) < len(listed):
+        raise ValueError(f"a label is listed twice in {[list(group) for group in groups]}")
+    for number, group in enumerate(groups, start=1):
+        if not group:
+            raise ValueError(f"group {number} has no labels")
+    titles = ["/".join(data.classes[data.labels.index(label)] for label in group) for group in groups]
+    parts = [(title, data, group) for title, group in zip(titles, groups, strict=True)]
+    return Stream(name, _make_tasks(parts, seed, validation), scenario or Scenario())
+
+
+def permute_pixels(
+    name: str,
+    data: Source,
+    tasks: int,
+    *,
+    seed: int = 0,
+    validation: float = VALIDATION,
+    scenario: Scenario | None = None,
+) -> Stream:
+    """Make tasks that differ in the order of their pixels, each at random, the first too.
+
+    All share one copy of the data, and what one holds out for validation no other trains on.
+    """
+    count("tasks", tasks)
+    pixels = data.x_train.tensor[0].numel()
+    (base,) = _make_tasks([("", data, data.labels)], seed, validation)
+    orders = [torch.randperm(pixels, generator=_random(seed, "permutation", index)) for index in range(tasks)]
+    made = [
+        replace(base, name=f"permutation {index}", prepare=replace(data.prepare, permutation=order))
+        for index, order in enumerate(orders, start=1)
+    ]
+    return Stream(name, tuple(made), scenario or Scenario())
+
+
+def sequence(
+    name: str,
+    datasets: Sequence[Source],
+    *,
+    seed: int = 0,
+    validation: float = VALIDATION,
+    scenario: Scenario | None = None,
+) -> Stream:
+    """Make one task of each data set, in this order."""
+    parts = [(data.name, data, data.labels) for data in datasets]
+    return Stream(name, _make_tasks(parts, seed, validation), scenario or Scenario())
+
+
+def from_arrays(
+    name: str,
+    tasks: Mapping[str, tuple[Array, Array, Array, Array]] | Sequence[tuple[Array, Array, Array, Array]],
+    *,
+    seed: int = 0,
+    validation: float = VALIDATION,
+    scenario: Scenario | None = None,
+    prepare: Preparation | None = None,
+) -> Stream:
+    """Make a task of each (x_train, y_train, x_test, y_test), arrays or tensors; a mapping names them.
+
+    - Inputs are ``[examples, ...]``, labels ``[examples]`` of whole numbers; every task may have labels of its own.
+    - ``validation``: the share of the training examples that is held out; ``seed`` says which.
+    - ``scenario``: what the learner is told; by default each task has a head and is known at test time.
+
+    >>> import numpy as np, ucb
+    >>> x, y = np.random.randn(100, 4).astype(np.float32), np.arange(100) % 3
+    >>> stream = ucb.from_arrays("mine", {"first": (x, y, x, y), "second": (-x, y, -x, y)})
+    >>> stream.head_sizes, len(stream.tasks[0].train), len(stream.tasks[0].validation)
+    ((3, 3), 85, 15)
+    """
+    sources = []
+    for title, parts in _named(tasks):
+        if len(parts) != 4:
+            raise ValueError(f"{title} must be (x_train, y_train, x_test, y_test), not {len(parts)} things")
+        sources.append(Source(title, *parts, prepare=prepare))
+    return sequence(name, sources, seed=seed, validation=validation, scenario=scenario)
+
+
+def from_datasets(
+    name: str,
+    tasks: Mapping[str, tuple[Dataset[Any], Dataset[Any]]] | Sequence[tuple[Dataset[Any], Dataset[Any]]],
+    *,
+    seed: int = 0,
+    validation: float = VALIDATION,
+    scenario: Scenario | None = None,
+    prepare: Preparation | None = None,
+    workers: int = 0,
+) -> Stream:
+    """Make a task of each (train, test) pair of torch data sets of (x, label), read when needed; a mapping names them.
+
+    As in torchvision, labels index the data set's ``classes`` where it has them; otherwise its ``targets`` say which
+    labels there are, and where these are missing too, all of the training data is read once to find out.
+
+    >>> import torch, ucb
+    >>> data = torch.utils.data.TensorDataset(torch.randn(100, 4), torch.arange(100) % 3)
+    >>> ucb.from_datasets("mine", [(data, data), (data, data)]).head_sizes
+    (3, 3)
+    """
+    made = []
+    for index, (title, parts) in enumerate(_named(tasks)):
+        if len(parts) != 2:
+            raise ValueError(f"{title} must be (train, test), not {len(parts)} things")
+        whole, test = (DatasetExamples(part, workers=workers) for part in parts)
+        classes = _classes(parts[0], len(whole))
+        numbering = {label: number for number, label in enumerate(classes)}
+        train, held_out = hold_out(len(whole), validation, _random(seed, "validation", index), title)
+        made.append(
+            Task(
+                title,
+                tuple(classes.values()),
+                DatasetExamples(parts[0], train, numbering, workers),
+                DatasetExamples(parts[0], held_out, numbering, workers),
+                DatasetExamples(parts[1], test.rows, numbering, workers),
+                Preparation() if prepare is None else prepare,
+            )
+        )
+    return Stream(name, tuple(made), scenario or Scenario())
+
+
+def _random(seed: int, purpose: str, index: int) -> torch.Generator:
+    return generator_for(count("seed", seed, least=0), purpose, index)
+
+
+def hold_out(size: int, share: float, random: torch.Generator, task: str) -> tuple[Tensor, Tensor]:
+    """Return the indices to train on and those to validate on: apart, and together all."""
+    if not 0 < share < 1:
+        raise ValueError(f"validation must be a share between 0 and 1, not {share}")
+    if size < 2:
+        raise ValueError(f"the task {task!r} has {size} example for training: none can be held out for validation")
+    held_out = min(max(1, round(size * share)), size - 1)
+    order = torch.randperm(size, generator=random)
+    return order[held_out:].sort().values, order[:held_out].sort().values
+
+
+def _make_tasks(parts: Sequence[tuple[str, Source, Sequence[int]]], seed: int, validation: float) -> tuple[Task, ...]:
+    """Make a task of each title, data set and some of its labels; its examples are rows of the data set's tensors."""
+    tasks = []
+    for index, (title, data, labels) in enumerate(parts):
+        places = [data.labels.index(label) for label in labels]
+        numbers = torch.full((len(data.labels),), -1)
+        numbers[places] = torch.arange(len(labels))
+        known = torch.tensor(data.labels)
+        y_train, y_test = (numbers[torch.searchsorted(known, y)] for y in (data.y_train, data.y_test))
+        rows, test = ((y >= 0).nonzero().squeeze(1) for y in (y_train, y_test))
+        if len(test) == 0:
+            raise ValueError(f"the task {title!r} has no example for testing")
+        random = _random(seed, "validation", index)
+        train, held_out = (rows[part] for part in hold_out(len(rows), validation, random, title))
+        train_part, validation_part = (
+            TensorExamples(data.x_train, y_train[part], part, len(labels)) for part in (train, held_out)
+        )
+        test_part = TensorExamples(data.x_test, y_test[test], test, len(labels))
+        classes = tuple(data.classes[place] for place in places)
+        tasks.append(Task(title, classes, train_part, validation_part, test_part, data.prepare))
+    return tuple(tasks)
+
+
+def _named(tasks: Mapping[str, T] | Sequence[T]) -> list[tuple[str, T]]:
+    if isinstance(tasks, Mapping):
+        return list(tasks.items())
+    return [(f"task {number}", task) for number, task in enumerate(tasks, start=1)]
+
+
+def _classes(dataset: Any, size: int) -> dict[int, str]:
+    """Return the labels of a data set in ascending order, and what they are called."""
+    names = getattr(dataset, "classes", None)
+    if names is not None:
+        return {label: str(name) for label, name in enumerate(names)}
+    targets = getattr(dataset, "targets", None)
+    labels = (dataset[item][1] for item in range(size)) if targets is None else targets
+    return {label: str(label) for label in sorted({int(label) for label in labels})}
 
 
 @dataclass(frozen=True)
@@ -111,10 +306,12 @@ def _mnist_permuted(name: str) -> Benchmark:
 
 def _cifar_alternating(name: str) -> Benchmark:
     def build(seed: int, tasks: int, scenario: Scenario, _faces: str) -> Stream:
-        ten, hundred = image_source("cifar10"), image_source("cifar100")
-        groups = [(ten, range(first, first + 2)) for first in range(0, 10, 2)]
-        groups += [(hundred, range(first, first + 20)) for first in range(0, 100, 20)]
-        return shuffle_groups(name, groups, tasks, seed=seed, validation=0.1, scenario=scenario)
+        groups = [("cifar10", range(first, first + 2)) for first in range(0, 10, 2)]
+        groups += [("cifar100", range(first, first + 20)) for first in range(0, 100, 20)]
+        parts = [(f"{data} {labels[0]}-{labels[-1]}", image_source(data), labels) for data, labels in groups]
+        made = _make_tasks(parts, seed, validation=0.1)
+        order = torch.randperm(len(made), generator=_random(seed, "order of tasks", 0)).tolist()
+        return Stream(name, tuple(made[index] for index in order[:tasks]), scenario)
 
     about = "five tasks of CIFAR10 (2 classes each) and five of CIFAR100 (20 each), their order mixed by seed"
     return Benchmark(name, about, 10, 10, shared_outputs=False, build=build, net="alexnet")

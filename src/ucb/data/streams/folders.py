@@ -17,10 +17,9 @@ from ucb.checks import count
 from ucb.data.readers.folders import ClassFolders, ImageFiles
 from ucb.data.readers.images import quiet
 from ucb.data.readers.reader import MOST_NAMES, count_words
-from ucb.data.streams.builders import VALIDATION, from_arrays, from_datasets, hold_out
-from ucb.data.streams.examples import Preparation
+from ucb.data.streams.benchmarks import VALIDATION, from_arrays, from_datasets, hold_out
 from ucb.data.streams.sources import SIDE, measure_pixels
-from ucb.data.streams.tasks import Scenario, Stream
+from ucb.data.streams.tasks import Preparation, Scenario, Stream
 from ucb.seeds import generator_for
 
 FITS = 1 << 31

@@ -19,7 +19,7 @@ from torch.nn.functional import pad
 from ucb.checks import finite
 from ucb.data.cache import load
 from ucb.data.readers.arrays import Arrays
-from ucb.data.streams.examples import Preparation, Resident
+from ucb.data.streams.tasks import Preparation, Resident
 
 Array = Tensor | npt.NDArray[Any]
 

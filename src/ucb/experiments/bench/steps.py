@@ -15,9 +15,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.bayes import ELBO, Estimator, Prior, ScaleMixture, to_bayesian
-from ucb.data.streams.examples import Preparation, TensorExamples
-from ucb.data.streams.tasks import Task
-from ucb.engine.steps import CapturedSteps, GraphMemory, steps_for
+from ucb.data.streams.tasks import Preparation, Task, TensorExamples
+from ucb.engine.training import GraphMemory, TaskBatches, steps_for
 from ucb.experiments.bench.timing import Step, Work
 from ucb.methods import TaskInfo, known_methods
 from ucb.nets import HeadedNet, mlp, resnet18
@@ -138,7 +137,7 @@ class EngineStep:
         kind = known_methods()[method]
         self.method = kind(net, kind.settings_type(), generator_for("bench", device=device))
         self.method.begin_task(TaskInfo(0, size, 0, range(sizes.classes), sizes.batches))
-        self.steps, self.obstacle = steps_for(self.method, task, 0, sizes.batch, device, GraphMemory())
+        self.steps = steps_for(self.method, TaskBatches(task, 0, sizes.batch, device), GraphMemory())
         self.order = torch.randperm(size)
         self.batches, self.batch = sizes.batches, 0
 
@@ -153,7 +152,7 @@ class EngineStep:
     @property
     def why_eager(self) -> str | None:
         """Why the step is no graph, if it should be one."""
-        return self.steps.obstacle if isinstance(self.steps, CapturedSteps) else self.obstacle
+        return self.steps.obstacle
 
 
 class OrdinaryNets:

@@ -18,7 +18,8 @@ import torch
 
 from ucb.checks import nearest
 from ucb.data.streams import benchmark
-from ucb.engine.config import Job, Recipe, find_method_class, recipe_for, with_recipe
+from ucb.engine.config import Job, Recipe, recipe_for, with_recipe
+from ucb.methods import find_method
 from ucb.methods.bayesian import BayesianMethod
 from ucb.nets import build_net
 from ucb.storage import rename_old_keys
@@ -181,7 +182,7 @@ def differences(old: dict[str, Any], job: Job) -> list[str]:
 def units_for(budget: int, order: Job) -> int:
     """Return the units of one hidden layer with which the order's net comes nearest to ``budget`` stored values."""
     heads = head_sizes(order.benchmark, order.tasks, order.single_head, order.apart)
-    each = 2 if issubclass(find_method_class(order.method), BayesianMethod) else 1  # a Gaussian weight has mu and rho
+    each = 2 if issubclass(find_method(order.method), BayesianMethod) else 1  # a Gaussian weight has mu and rho
 
     def stored(units: int) -> int:
         return each * count_weights(units, heads)

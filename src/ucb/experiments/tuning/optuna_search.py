@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ucb.engine import Observer
-from ucb.engine.evaluate import TaskMetrics
+from ucb.engine.result import TaskMetrics
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import CUT, Grid, Point, Search, Trial, points_of
 from ucb.experiments.tuning.trials import OnTrial, try_point, try_together

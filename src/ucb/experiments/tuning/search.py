@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ucb.engine.config import field_types, find_method_class, parse_values
+from ucb.engine.config import field_types, parse_values
 from ucb.engine.loop import Run
 from ucb.engine.training import Schedule
+from ucb.methods import find_method
 
 Point = dict[str, Any]
 """Settings to try."""
@@ -79,7 +80,7 @@ class Search:
 
 def grid_of(method: str, *, prior: bool = False, instead: Mapping[str, Sequence[Any]] | None = None) -> Grid:
     """Return what is tried of a method; ``instead`` replaces a setting's values, or adds a setting."""
-    settings = find_method_class(method).settings_type
+    settings = find_method(method).settings_type
     known = field_types(settings)
     grid: Grid = settings.grid()
     if prior:
@@ -111,7 +112,7 @@ def values_of(points: Sequence[Point]) -> Grid:
 
 def refuse_points(method: str, points: Sequence[Point]) -> None:
     """Refuse settings that the method does not allow, or that nothing would be learnt with."""
-    settings = find_method_class(method).settings_type
+    settings = find_method(method).settings_type
     for point in points:
         Schedule().refuse_rate(settings(**point).lr)
 
