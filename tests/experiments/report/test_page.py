@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from tests.experiments.report.results import MATRIX, result, written
 from ucb.cli import app as commands
-from ucb.cli.result import leave_report
+from ucb.cli.run import leave_report
 from ucb.cli.terminal import console
 from ucb.experiments.report import page
 from ucb.experiments.report.charts import BLUE, DARK, ORANGE, PALE

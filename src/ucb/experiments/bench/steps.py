@@ -7,7 +7,7 @@ can do without: ordinary nets in the simplest form that trains, and the convolut
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import torch
@@ -95,6 +95,10 @@ class ResNetSizes(NetSizes):
         return torch.randn(rows or self.batch, 3, self.side, self.side, device=device), self.labels(device, rows)
 
 
+NETS: dict[str, MLPSizes | ResNetSizes] = {"mlp": MLPSizes(), "resnet18": ResNetSizes()}
+"""The nets that can be timed."""
+
+
 def mixture() -> ScaleMixture:
     """Return the prior that all who know one are timed with."""
     return ScaleMixture(PI, SIGMA_1, SIGMA_2)
@@ -106,14 +110,8 @@ def bayesian_step(
     """Return the step of a net's Bayesian twin on one batch."""
     net = to_bayesian(plain).to(x.device)
     generator = generator_for("bench", device=x.device)
-    objective = ELBO(
-        sizes.examples,
-        prior,
-        samples=sizes.samples,
-        prior_samples=prior_samples,
-        estimator=estimator,
-        generator=generator,
-    )
+    objective = ELBO(sizes.examples, prior, estimator=estimator, generator=generator)
+    objective = replace(objective, samples=sizes.samples, prior_samples=prior_samples)
     optimizer = UCB(param_groups(net), RATE)
     optimizer.consolidate()  # as from the second task on: a rate for every weight
 
