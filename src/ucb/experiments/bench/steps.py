@@ -7,7 +7,7 @@ can do without: ordinary nets in the simplest form that trains, and the convolut
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import torch
@@ -109,9 +109,10 @@ def bayesian_step(
 ) -> Work:
     """Return the step of a net's Bayesian twin on one batch."""
     net = to_bayesian(plain).to(x.device)
-    generator = generator_for("bench", device=x.device)
-    objective = ELBO(sizes.examples, prior, estimator=estimator, generator=generator)
-    objective = replace(objective, samples=sizes.samples, prior_samples=prior_samples)
+    noise = generator_for("bench", device=x.device)
+    objective = ELBO(
+        sizes.examples, prior, samples=sizes.samples, prior_samples=prior_samples, estimator=estimator, generator=noise
+    )
     optimizer = UCB(param_groups(net), RATE)
     optimizer.consolidate()  # as from the second task on: a rate for every weight
 
@@ -120,7 +121,7 @@ def bayesian_step(
         objective.add_gradients(net, x, y)
         optimizer.step()
 
-    return Work(step, generator)
+    return Work(step, noise)
 
 
 class EngineStep:
@@ -244,8 +245,7 @@ class GroupedConvolution:
         self.groups = samples * layer.groups
 
         def random(*shape: int) -> Tensor:
-            made = torch.randn(shape, device=device, dtype=dtype)
-            return made.contiguous(memory_format=torch.channels_last)
+            return torch.randn(shape, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
 
         self.x = random(rows, samples * channels, *sides).requires_grad_(not like.is_first)
         self.weight = random(samples * filters[0], *filters[1:]).requires_grad_()
