@@ -9,8 +9,6 @@ all of them.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,11 +21,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.checks import find_device
-from ucb.cli.bench import REPEATS, show, sizes_of_nets
-from ucb.experiments.bench.results import Timing, cpu_result, gpu_result
-from ucb.experiments.bench.steps import PI, PRIOR_SIGMA, RATE, SIGMA_1, SIGMA_2, MLPSizes
+from ucb.cli.bench import REPEATS, show
+from ucb.experiments.bench.results import measure_nets
+from ucb.experiments.bench.steps import NETS, PI, PRIOR_SIGMA, RATE, SIGMA_1, SIGMA_2, MLPSizes
 from ucb.experiments.bench.timing import Step, Work
-from ucb.storage import write_atomically
 
 
 @dataclass(frozen=True)
@@ -133,14 +130,6 @@ def peer_steps(sizes: MLPSizes, x: Tensor, y: Tensor) -> dict[str, Callable[[], 
     return {peer.label: partial(peer.work, sizes, x, y) for peer in PEERS}
 
 
-def measure(device: str, names: Sequence[str], repeats: int) -> dict[str, Any]:
-    """Measure ours, the floors and the other libraries, and return everything."""
-    where = find_device(device)
-    if where.type == "cuda":
-        return gpu_result({name: sizes_of_nets()[name] for name in names}, Timing(repeats, where), peer_steps)
-    return cpu_result(repeats, sizes_of_nets()["mlp"], peer_steps)
-
-
 def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=REPEATS, default="cpu")
@@ -148,15 +137,11 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--nets", help="on a GPU: which nets, with commas between")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args(words)
-    names = args.nets.split(",") if args.nets else list(sizes_of_nets()) if args.device == "cuda" else ["mlp"]
+    names = args.nets.split(",") if args.nets else list(NETS) if args.device == "cuda" else ["mlp"]
     repeats = args.repeats or REPEATS[args.device]
-    result = measure(args.device, names, repeats)
+    result = measure_nets(names, repeats, find_device(args.device), peer_steps)
     command = f"python benchmarks/peers.py --device {args.device} --repeats {repeats} --nets {','.join(names)}"
-    result["command"] = f"UCB_KERNELS=off {command}" if os.environ.get("UCB_KERNELS") == "off" else command
-    show(result)
-    if args.out is not None:
-        args.out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(args.out, (json.dumps(result, indent=1) + "\n").encode())
+    show(result, command, args.out)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.experiments.bench.small import MLP
+from ucb.experiments.bench.results import cpu_result
 
 
 @pytest.fixture
@@ -57,12 +58,12 @@ def test_more_examples_than_there_are_is_said(benchmark):
 
 def test_other_libraries_are_timed_in_turns_with_ours(benchmark, tmp_path, monkeypatch, capsys):
     peers = benchmark("peers")
-    monkeypatch.setattr(peers, "sizes_of_nets", lambda: {"mlp": MLP})
+    monkeypatch.setitem(peers.NETS, "mlp", MLP)
     monkeypatch.delenv("UCB_KERNELS", raising=False)
     peers.main(["--repeats", "1", "--out", str(tmp_path / "made" / "step.json")])
     found = json.loads((tmp_path / "made" / "step.json").read_text())
     labels = {peer.label for peer in peers.PEERS}
-    ours = set(peers.cpu_result(1, MLP)["ms"])
+    ours = set(cpu_result(1, MLP)["ms"])
     assert set(found["ms"]) == ours | labels - set(found["left_out"])
     assert set(found["left_out"]) <= labels
     assert [bar["row"] for bar in found["bars"]] == ["peak memory of weights"]

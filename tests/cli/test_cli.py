@@ -15,7 +15,6 @@ from tests.support import interrupted, launched, refused, ucb
 from ucb import engine
 from ucb.cli import app as commands
 from ucb.cli import main as entry
-from ucb.cli import result as printing
 from ucb.cli import run as running
 from ucb.cli import terminal
 from ucb.cli.run import describe_resuming
@@ -345,7 +344,7 @@ def result_with(tasks, accuracy=100.0):
 @pytest.mark.parametrize("width", [44, 80, 120])
 def test_the_matrix_fits_the_terminal(tasks, width, monkeypatch, capsys):
     monkeypatch.setattr(terminal, "console", Console(width=width))
-    printing.show_result(result_with(tasks), Path("x"))
+    running.show_result(result_with(tasks), Path("x"))
     out = capsys.readouterr().out
     table = out.split("\n\n")[1].splitlines()
     assert len(table) == tasks + 2
@@ -356,7 +355,7 @@ def test_the_matrix_fits_the_terminal(tasks, width, monkeypatch, capsys):
 
 def test_ten_tasks_have_the_whole_matrix_in_eighty_columns(monkeypatch, capsys):
     monkeypatch.setattr(terminal, "console", Console(width=80))
-    printing.show_result(result_with(10, 97.12), Path("x"))
+    running.show_result(result_with(10, 97.12), Path("x"))
     assert re.search(r"^10( +97\.12){10}$", capsys.readouterr().out, re.MULTILINE)
 
 

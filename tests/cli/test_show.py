@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from ucb.cli import result, terminal
+from ucb.cli import run, terminal
 
 NAMES = ["cats [old]", "[red]dogs[/]", "[/oops]", "fish :fish:", "a\x1b[2Jb"]
 SHOWN = ["cats [old]", "[red]dogs[/]", "[/oops]", "fish :fish:", "a\\x1b[2Jb"]
@@ -18,7 +18,7 @@ def printed(request, monkeypatch, capsys):
 
 
 def test_names_of_tasks_are_words_and_not_markup(printed):
-    for _, table in result.accuracy_tables(
+    for _, table in run.accuracy_tables(
         {"tasks": NAMES, "accuracy_matrix": [[50.0] * (i + 1) for i in range(len(NAMES))]}
     ):
         terminal.print_table(table)

@@ -19,8 +19,8 @@ from tools.docs.markdown import capitalize
 from ucb.cli import app as commands
 from ucb.engine.config import Recipe, recipe_for
 from ucb.experiments.reproduce import paper
-from ucb.experiments.reproduce.compare import Measure, compare_table
-from ucb.experiments.reproduce.definitions import QUOTED, job_of, table_named, tables
+from ucb.experiments.reproduce.compare import QUOTED, Measure, compare_table
+from ucb.experiments.reproduce.definitions import job_of, table_named, tables
 from ucb.experiments.tuning import trials
 
 ROOT = Path(__file__).parents[2]

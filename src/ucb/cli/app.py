@@ -1,17 +1,13 @@
-"""The commands there are. Each is a function that parses, calls and prints; its module says how."""
+"""The list of all commands. Each is a function in one of the modules imported here."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated
 
 import typer
-from typer import Option
 
-import ucb
-from ucb.cli import bench, data, model, reproduce, result, run, tune
-from ucb.cli.command import Command, Commands, Debug
-from ucb.cli.terminal import escape_what_cannot_be_written, say
+from ucb.cli import bench, data, model, reproduce, run, tune
+from ucb.cli.command import Command, Commands, read_options
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "learn": (model.learn_command, "Learn a wave, one delivery of your own data, into a model file."),
@@ -22,11 +18,11 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "run": (run.run_command, "Learn a benchmark's tasks one after another."),
     "resume": (run.resume_command, "Go on with a run that was interrupted."),
     "list": (run.list_command, "List the methods or the benchmarks."),
-    "report": (result.report_command, "Write one HTML page about runs, with charts."),
+    "report": (run.report_command, "Write one HTML page about runs, with charts."),
     "tune": (tune.tune_command, "Choose a method's settings on held-out data."),
     "reproduce": (reproduce.reproduce_command, "Run what is still missing in a table of the paper."),
     "table": (reproduce.table_command, "Print a table of the paper beside our own results."),
-    "bench": (bench.bench_command, "Time one training step, also of other libraries."),
+    "bench": (bench.bench_command, "Time one training step, beside its floors."),
 }
 
 app = typer.Typer(
@@ -39,22 +35,5 @@ app = typer.Typer(
 )
 for _name, (_function, _about) in COMMANDS.items():
     app.command(_name, cls=Command, short_help=_about)(_function)
+app.callback()(read_options)
 app.add_typer(data.data_app, name="data")
-
-
-def _show_version(wanted: bool) -> None:
-    if wanted:
-        say(f"ucb {ucb.__version__}")
-        raise typer.Exit
-
-
-@app.callback()
-def _read_options(
-    context: typer.Context,
-    version: Annotated[
-        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
-    ] = False,
-    debug: Debug = False,
-) -> None:
-    escape_what_cannot_be_written()
-    context.obj = debug

@@ -1,21 +1,16 @@
-"""``ucb bench``: what one training step costs, beside its floors and other libraries."""
+"""``ucb bench``: what one training step costs, beside its floors."""
 
 from __future__ import annotations
 
 import json
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 from typer import Option
 
 from ucb.cli.command import Debug
 from ucb.cli.terminal import WIDE, make_table, print_table, say
-
-if TYPE_CHECKING:
-    import torch
-
-    from ucb.experiments.bench.steps import MLPSizes, ResNetSizes
 
 REPEATS = {"cpu": 25, "cuda": 3}
 
@@ -31,61 +26,38 @@ def bench_command(
     out: Annotated[Path | None, Option(help="A file to write every figure into, as JSON.")] = None,
     debug: Debug = False,
 ) -> None:
-    """Time one training step of this package and of the other libraries that are installed.
+    """Time one training step of a Bayesian net.
 
-    Beside them stand floors: steps of an ordinary net, which no Bayesian step can go below.
+    Beside it stand floors: steps of an ordinary net, which no Bayesian step can go below.
     """
     from ucb.checks import count, find_device
-    from ucb.storage import write_atomically
+    from ucb.experiments.bench.results import measure_nets
 
     turns = count("repeats", REPEATS[device] if repeats is None else repeats)
     names = _parse_nets(nets, device)
-    result = _measure(names, turns, find_device(device))
-    result["command"] = f"ucb bench --device {device} --repeats {turns} --nets {','.join(names)}"
-    if os.environ.get("UCB_KERNELS") == "off":
-        result["command"] = f"UCB_KERNELS=off {result['command']}"
-    show(result)
-    if out is not None:
-        out.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())
-
-
-def sizes_of_nets() -> dict[str, MLPSizes | ResNetSizes]:
-    """Return the nets that can be timed, and how large they are."""
-    from ucb.experiments.bench.steps import MLPSizes, ResNetSizes
-
-    return {"mlp": MLPSizes(), "resnet18": ResNetSizes()}
+    result = measure_nets(names, turns, find_device(device))
+    show(result, f"ucb bench --device {device} --repeats {turns} --nets {','.join(names)}", out)
 
 
 def _parse_nets(words: str | None, device: str) -> list[str]:
     """Return the nets that are asked for; a CPU has time for the MLP only."""
     from ucb.checks import nearest
+    from ucb.experiments.bench.steps import NETS
 
-    known = sizes_of_nets()
-    measurable = list(known) if device == "cuda" else ["mlp"]
+    measurable = list(NETS) if device == "cuda" else ["mlp"]
     names = measurable if words is None else [word.strip() for word in words.split(",")]
     for name in names:
-        if name not in known:
-            raise ValueError(f"there is no net {name!r} to time: {nearest(name, known)}")
+        if name not in NETS:
+            raise ValueError(f"there is no net {name!r} to time: {nearest(name, NETS)}")
         if name not in measurable:
             raise ValueError(f"{name} is timed on a GPU only: use --device cuda, or --nets mlp")
     return names
 
 
-def _measure(names: list[str], repeats: int, device: torch.device) -> dict[str, Any]:
-    from ucb.experiments.bench.results import Timing, cpu_result, gpu_result
-    from ucb.experiments.bench.steps import MLPSizes
-
-    sizes = sizes_of_nets()
-    if device.type == "cuda":
-        return gpu_result({name: sizes[name] for name in names}, Timing(repeats, device))
-    assert isinstance(sizes["mlp"], MLPSizes)
-    return cpu_result(repeats, sizes["mlp"])
-
-
-def show(result: dict[str, Any]) -> None:
-    """Print all tables of a result, what it ran on, and its bars that are not in a table."""
-    from ucb.experiments.bench.tables import groups_of, missing, remarks, verdict
+def show(result: dict[str, Any], command: str, out: Path | None) -> None:
+    """Print all tables of a result, what it ran on, and its bars that are not in a table; write all into ``out``."""
+    from ucb.experiments.bench.tables import describe_verdict, groups_of, missing, remarks
+    from ucb.storage import write_atomically
 
     for title, (heads, rows) in groups_of(result):
         say(f"{title}\n")
@@ -94,4 +66,8 @@ def show(result: dict[str, Any]) -> None:
     for line in (*remarks(result), *missing(result)):
         say(line)
     for bar in result.get("bars", []):
-        say(f"{bar['row']} {bar['value']:.2f}, {verdict(bar)}")
+        say(f"{bar['row']} {bar['value']:.2f}, {describe_verdict(bar)}")
+    result["command"] = f"UCB_KERNELS=off {command}" if os.environ.get("UCB_KERNELS") == "off" else command
+    if out is not None:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, (json.dumps(result, indent=1) + "\n").encode())

@@ -19,12 +19,31 @@ import typer
 from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
-from ucb.cli.terminal import printable, warn
+import ucb
+from ucb.cli.terminal import escape_what_cannot_be_written, printable, say, warn
 
 FAILED, WRONG_USAGE, UNPRINTED, INTERRUPTED = 1, 2, 3, 130
 Device = Annotated[str, Option(help="Where to compute: cpu, cuda or cuda:N.")]
 Debug = Annotated[bool, Option("--debug", help="Show the whole traceback of an error.")]
 """Every command takes it, and ``Command`` reads it."""
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        say(f"ucb {ucb.__version__}")
+        raise typer.Exit
+
+
+def read_options(
+    context: typer.Context,
+    version: Annotated[
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+    debug: Debug = False,
+) -> None:
+    """Read the options that stand before the command."""
+    escape_what_cannot_be_written()
+    context.obj = debug
 
 
 def complete(module: str, name: str) -> Callable[[str], list[str]]:

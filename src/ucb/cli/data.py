@@ -52,12 +52,12 @@ def list_command(
 def get_command(names: Names, debug: Debug = False) -> None:
     """Download data sets and keep them as array files; a download that was interrupted goes on where it stopped."""
     from ucb.cli.watch import DownloadBar
-    from ucb.data import download as making
+    from ucb.data import download
     from ucb.data.catalogue import find
 
     with _explain_stopping(), DownloadBar() as bar:
         for name in [find(name).name for name in names]:
-            making.get(name, say, bar)
+            download.get(name, say, bar)
 
 
 @data_app.command("import", cls=Command, short_help="Make a data set's array file from files that you have.")
@@ -69,10 +69,10 @@ def import_command(
     debug: Debug = False,
 ) -> None:
     """Make a data set's array file from its official files, or from a folder of images for each class."""
-    from ucb.data import download as making
+    from ucb.data import download
 
     with _explain_stopping():
-        making.import_files(name, files, say, unverified, replace)
+        download.import_files(name, files, say, unverified, replace)
 
 
 @data_app.command("verify", cls=Command, short_help="Check array files against what is known of them.")

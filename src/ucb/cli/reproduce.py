@@ -12,7 +12,7 @@ import typer
 from typer import Argument, Option
 
 from ucb.cli.command import FAILED, Debug, Device, complete, explain_interrupt
-from ucb.cli.run import parse_seeds
+from ucb.cli.run import LOG, parse_seeds
 from ucb.cli.terminal import console, print_names, say, warn, write
 
 if TYPE_CHECKING:
@@ -86,9 +86,8 @@ def table_command(
 def watch_planned(planned: TableRun) -> Observer:
     """Return what shows a run of a table."""
     from ucb.cli.watch import LinesWithoutEpochs
-    from ucb.experiments.reproduce.running import log_of
 
-    return LinesWithoutEpochs(console, log_of(planned), f"{planned.name}: ")
+    return LinesWithoutEpochs(console, planned.folder / LOG, f"{planned.name}: ")
 
 
 def parse_names(words: str) -> list[str]:

@@ -7,17 +7,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from rich import progress
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from ucb.cli.terminal import console as standard_output
 from ucb.cli.terminal import printable, warn
@@ -159,7 +151,7 @@ def _columns(width: int) -> list[ProgressColumn]:
         TextColumn(f"{{task.{field}}}") for field in ("description", "fields[loss]", "fields[accuracy]", "fields[left]")
     )
     if width >= ROOMY:
-        return [where, BarColumn(bar_width=16), loss, accuracy, TimeRemainingColumn(), left]
+        return [where, progress.BarColumn(bar_width=16), loss, accuracy, TimeRemainingColumn(), left]
     return [where, loss, *([accuracy] if width >= SNUG else []), TimeRemainingColumn()]
 
 
@@ -192,7 +184,7 @@ class ExampleBar(MovingBar, Observer):
     """How many examples some work has gone through: a bar, or a line now and then where there is no terminal."""
 
     def __init__(self, what: str) -> None:
-        super().__init__(BarColumn(), MofNCompleteColumn())
+        super().__init__(progress.BarColumn(), progress.MofNCompleteColumn())
         self.what, self.last = what, time.monotonic()
         self.bar = self.progress.add_task(what, total=None)
 
@@ -212,7 +204,7 @@ class DownloadBar(MovingBar):
     """How far a download is."""
 
     def __init__(self) -> None:
-        super().__init__(BarColumn(16), DownloadColumn(), TransferSpeedColumn())
+        super().__init__(progress.BarColumn(16), progress.DownloadColumn(), progress.TransferSpeedColumn())
         self.name, self.bar = "", self.progress.add_task("", visible=False)
 
     def __call__(self, name: str, done: int, total: int | None) -> None:

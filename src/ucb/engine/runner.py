@@ -97,89 +97,89 @@ def resume(folder: Path, observer: Observer | None = None) -> Found:
     return _run_alone(PlannedRun(job_in(folder), folder, observer))
 
 
-def carry_out_all(orders: Sequence[PlannedRun]) -> list[Found | Exception]:
+def carry_out_all(planned_runs: Sequence[PlannedRun]) -> list[Found | Exception]:
     """Start jobs, or go on with those that were cut: side by side where that at most rounds differently, else in turn.
 
     One that fails does not stop the others; its error takes the place of its result. Only an interruption is raised.
     """
     found = dict[Path, Found | Exception]()
     together, alone = list[PreparedRun](), list[tuple[str, PlannedRun]]()
-    for order in orders:
-        ready = _attempt(_prepare, order)
+    for planned in planned_runs:
+        ready = _attempt(_prepare, planned)
         if isinstance(ready, Exception):
-            found[order.folder] = ready
+            found[planned.folder] = ready
         elif ready is None:
-            alone.append(("", order))
+            alone.append(("", planned))
         elif obstacle := find_side_by_side_obstacle(ready.run, [each.run for each in together]):
-            alone.append((obstacle, ready.order))
+            alone.append((obstacle, ready.planned))
         else:
             together.append(ready)
         del ready  # ``together`` alone holds on to runs
     found |= _run_side_by_side(together)
     together.clear()  # what they hold on the GPU is no memory of the runs that come now
     said = {""}
-    for obstacle, order in alone:
+    for obstacle, planned in alone:
         note = None if obstacle in said else f"one run after the other: {obstacle}"
         said.add(obstacle)
-        found[order.folder] = _attempt(_run_alone, order, note)
-    return [found[order.folder] for order in orders]
+        found[planned.folder] = _attempt(_run_alone, planned, note)
+    return [found[planned.folder] for planned in planned_runs]
 
 
 class PreparedRun(NamedTuple):
-    """An order, its run, and whether it is new: then its folder must still be so when it begins."""
+    """A planned run, the run itself, and whether it is new: then its folder must still be so when it begins."""
 
     run: Run
-    order: PlannedRun
+    planned: PlannedRun
     is_new: bool
 
 
-def _prepare(order: PlannedRun) -> PreparedRun | None:
-    """Return an order as its folder has it, if that holds it already, with its run; None if it is done."""
-    if order.is_done:
+def _prepare(planned: PlannedRun) -> PreparedRun | None:
+    """Return a planned run as its folder has it, if that holds it already, with its run; None if it is done."""
+    if planned.is_done:
         return None
-    is_new = not (order.folder / CONFIG).is_file()
+    is_new = not (planned.folder / CONFIG).is_file()
     if is_new:
-        refuse_folder(order.folder)
+        refuse_folder(planned.folder)
     else:
-        order = order._replace(job=job_in(order.folder))
-    return PreparedRun(order.job.run(order.folder, order.observer), order, is_new)
+        planned = planned._replace(job=job_in(planned.folder))
+    return PreparedRun(planned.job.run(planned.folder, planned.observer), planned, is_new)
 
 
-def _run_side_by_side(orders: Sequence[PreparedRun]) -> dict[Path, Found | Exception]:
+def _run_side_by_side(planned_runs: Sequence[PreparedRun]) -> dict[Path, Found | Exception]:
     """Carry out runs at the same time."""
     found, held = dict[Path, Found | Exception](), dict[Run, PlannedRun]()
     with ExitStack() as folders:
-        for run, order, is_new in orders:
-            refusal = _attempt(folders.enter_context, _hold_folder(order, is_new))
+        for run, planned, is_new in planned_runs:
+            refusal = _attempt(folders.enter_context, _hold_folder(planned, is_new))
             if isinstance(refusal, Exception):
-                found[order.folder] = refusal
-            elif order.is_done:  # another process was faster
-                found[order.folder] = _attempt(_read_result, order.folder)
+                found[planned.folder] = refusal
+            elif planned.is_done:  # another process was faster
+                found[planned.folder] = _attempt(_read_result, planned.folder)
             else:
-                held[run] = order
+                held[run] = planned
         if held:
             with stop_on_interrupt(list(held)):
                 others = len(held) - 1
                 outcomes = run_side_by_side(list(held), lambda run: _attempt(_carry_out, run, held[run], others))
-            found |= zip((order.folder for order in held.values()), outcomes, strict=True)
+            found |= zip((planned.folder for planned in held.values()), outcomes, strict=True)
     return found
 
 
-def _run_alone(order: PlannedRun, note: str | None = None) -> Found:
+def _run_alone(planned: PlannedRun, note: str | None = None) -> Found:
     """Carry out a planned run by itself; its observer gets the ``note`` first."""
     with ExitStack() as held:
-        is_new = not order.is_begun
-        if not is_new and not order.is_done:
-            held.enter_context(_hold_folder(order, is_new))
-        if order.is_done:
-            return _read_result(order.folder)
-        run = order.run()
+        is_new = not (planned.folder / CONFIG).is_file()
+        if not is_new and not planned.is_done:
+            held.enter_context(_hold_folder(planned, is_new))
+        if planned.is_done:
+            return _read_result(planned.folder)
+        run = planned.job.run(planned.folder, planned.observer)
         if is_new:  # a job that cannot be run leaves no folder behind
-            held.enter_context(_hold_folder(order, is_new))
+            held.enter_context(_hold_folder(planned, is_new))
         held.enter_context(stop_on_interrupt([run]))
         if note is not None:
             run.observer.noted(note)
-        return _carry_out(run, order)
+        return _carry_out(run, planned)
 
 
 def _read_result(folder: Path) -> Found:
@@ -187,15 +187,15 @@ def _read_result(folder: Path) -> Found:
     return read_object(folder / RESULT, "seed", "acc", "bwt", "config")  # no command can do without these
 
 
-def _carry_out(run: Run, order: PlannedRun, beside: int = 0) -> Found:
+def _carry_out(run: Run, planned: PlannedRun, beside: int = 0) -> Found:
     """Return the result of a run that learns with ``beside`` others at the same time."""
     try:
         company = find_company(run, beside, resumed=run.resume())
         run.learn()
-        result = result_of(run, dataclasses.asdict(order.job), company)
-        write_atomically(order.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
+        result = result_of(run, dataclasses.asdict(planned.job), company)
+        write_atomically(planned.folder / RESULT, (json.dumps(result, indent=1) + "\n").encode())
     except FileNotFoundError:
-        if order.folder.is_dir():
+        if planned.folder.is_dir():
             raise
         raise RuntimeError(f"{order.folder} was removed while its run went on: what it learnt is lost") from None
     return result
@@ -237,9 +237,9 @@ def refuse_folder(folder: Path) -> None:
 
 
 @contextmanager
-def _hold_folder(order: PlannedRun, is_new: bool) -> Iterator[None]:
-    """Hold an order's folder for this process alone, and make it if it is new; others may have been faster."""
-    folder = order.folder
+def _hold_folder(planned: PlannedRun, is_new: bool) -> Iterator[None]:
+    """Hold a run's folder for this process alone, and make it if it is new; others may have been faster."""
+    folder = planned.folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -251,7 +251,7 @@ def _hold_folder(order: PlannedRun, is_new: bool) -> Iterator[None]:
             raise FileExistsError(f"another process is running in {folder}") from None
         if is_new:
             refuse_folder(folder)
-            config = json.dumps(dataclasses.asdict(order.job), indent=1)
+            config = json.dumps(dataclasses.asdict(planned.job), indent=1)
             write_atomically(folder / CONFIG, config.encode())
         yield
 

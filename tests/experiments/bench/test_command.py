@@ -12,14 +12,16 @@ from typer.testing import CliRunner
 from tests.experiments.bench.small import MLP, RESNET
 from ucb.cli import app as commands
 from ucb.cli import bench
-from ucb.experiments.bench.results import Timing, gpu_result
+from ucb.experiments.bench import results
+from ucb.experiments.bench.steps import NETS
 
 ROOM = Path(bench.__file__).parent.parent / "experiments" / "bench"
 
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch):
-    monkeypatch.setattr(bench, "sizes_of_nets", lambda: {"mlp": MLP, "resnet18": RESNET})
+    for name, sizes in {"mlp": MLP, "resnet18": RESNET}.items():
+        monkeypatch.setitem(NETS, name, sizes)
     for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS", "COLUMNS", "UCB_KERNELS"):
         monkeypatch.delenv(name, raising=False)
 
@@ -48,7 +50,7 @@ def test_on_a_cpu_it_prints_a_table_and_writes_every_figure(tmp_path):
 
 def test_a_missed_bar_is_shown_as_missed(tmp_path, monkeypatch):
     """With a net this small, a large batch takes more memory than the weights."""
-    monkeypatch.setattr(bench, "sizes_of_nets", lambda: {"mlp": replace(MLP, batch=500)})
+    monkeypatch.setitem(NETS, "mlp", replace(MLP, batch=500))
     answer = ucb("--repeats", 1, "--out", tmp_path / "step.json")
     (bar,) = json.loads((tmp_path / "step.json").read_text())["bars"]
     assert bar["value"] > bar["limit"]
@@ -59,8 +61,9 @@ def test_a_missed_bar_is_shown_as_missed(tmp_path, monkeypatch):
 def test_on_a_gpu_the_bars_stand_in_the_tables(tmp_path, monkeypatch):
     """The same on a CPU, where nothing is captured and the bars in milliseconds mean nothing."""
     monkeypatch.setattr("ucb.checks.find_device", lambda _: torch.device("cpu"))
-    nets = {"mlp": MLP, "resnet18": RESNET}
-    monkeypatch.setattr(bench, "_measure", lambda _, n, device: gpu_result(nets, Timing(n, device, 0.0)))
+    monkeypatch.setattr(
+        results, "measure_nets", lambda names, n, device: results.gpu_result(NETS, results.Timing(n, device, 0.0))
+    )
     answer = ucb("--device", "cuda", "--out", tmp_path / "step.json")
     assert answer.exit_code == 0, answer.output
     found = json.loads((tmp_path / "step.json").read_text())

@@ -12,6 +12,7 @@ from ucb import engine
 from ucb.cli import app as commands
 from ucb.engine import Job
 from ucb.experiments.report.page import command_of
+from ucb.storage import rename_old_keys
 
 JOBS = [
     Job("mnist-5split", "ucb", 3, net_options={"hidden": [30, 20]}, training={"epochs": 2}, settings={"lr": 0.1}),
@@ -71,7 +72,7 @@ def test_the_command_of_every_kept_result_gives_its_job(ordered):
     for path in sorted(RESULTS.rglob("*.json")):
         found = json.loads(path.read_text())
         if isinstance(found, dict) and "accuracy_matrix" in found:
-            config = found["config"]
+            config = rename_old_keys(found["config"])
             configs[json.dumps(config | {"seed": 0, "device": "cpu"}, sort_keys=True)] = (path, config)
     assert len(configs) > 100
     for path, config in configs.values():

@@ -10,7 +10,7 @@ import pytest
 
 from tests.experiments.report.results import MATRIX, result, written
 from tests.support import ucb
-from ucb.cli.result import leave_report
+from ucb.cli.run import leave_report
 from ucb.cli.terminal import console
 from ucb.experiments.report import page
 from ucb.experiments.report.charts import BLUE, DARK, ORANGE, PALE

@@ -10,7 +10,7 @@ import itertools
 import json
 import os
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from ucb.bayes import Estimator, Normal, Prior
 from ucb.engine.result import versions
 from ucb.engine.training import Precision
 from ucb.experiments.bench import steps
-from ucb.experiments.bench.steps import MLPSizes, ResNetSizes, bayesian_step, mixture, ordinary_step
+from ucb.experiments.bench.steps import NETS, MLPSizes, ResNetSizes, bayesian_step, mixture, ordinary_step
 from ucb.experiments.bench.tables import FLOOR, SpeedBar, TimingTable, judge_limit, tabulate
 from ucb.experiments.bench.timing import Contender, Work, describe_machine, measure, one_thread
 from ucb.kernels.triton import fused
@@ -48,6 +48,17 @@ MLP_BARS = (
 RESNET_BARS = (SpeedBar("weights", 1.6, CONVOLUTIONS, said="1.6 x its convolutions"),)
 
 
+def measure_nets(
+    names: Iterable[str], repeats: int, device: torch.device, rivals: Rivals | None = None
+) -> dict[str, Any]:
+    """Measure these nets on a GPU, or the MLP on one CPU thread, and return everything."""
+    if device.type == "cuda":
+        return gpu_result({name: NETS[name] for name in names}, Timing(repeats, device), rivals)
+    mlp = NETS["mlp"]
+    assert isinstance(mlp, MLPSizes)
+    return cpu_result(repeats, mlp, rivals)
+
+
 @dataclass(frozen=True)
 class Timing:
     """How contenders are timed, and where."""
@@ -57,9 +68,8 @@ class Timing:
     seconds: float = SECONDS
 
 
-def cpu_result(repeats: int, sizes: MLPSizes | None = None, rivals: Rivals | None = None) -> dict[str, Any]:
+def cpu_result(repeats: int, sizes: MLPSizes, rivals: Rivals | None = None) -> dict[str, Any]:
     """Measure on one CPU thread, and return everything."""
-    sizes = MLPSizes() if sizes is None else sizes
     with one_thread():
         torch.manual_seed(0)
         x, y = sizes.batch_on(CPU)
@@ -82,15 +92,13 @@ def cpu_contenders(sizes: MLPSizes, x: Tensor, y: Tensor, rivals: Rivals | None 
     """Return everything that is timed, by the name of its row."""
 
     def ours(estimator: Estimator, prior: Prior, prior_samples: int) -> Contender:
-        return Contender(
-            lambda: bayesian_step(sizes.net(), x, y, sizes, estimator, prior, prior_samples), precision="float32"
-        )
+        return Contender(lambda: bayesian_step(sizes.net(), x, y, sizes, estimator, prior, prior_samples), "float32")
 
     def ordinary(passes: int) -> Contender:
-        return Contender(lambda: Work(ordinary_step(sizes.net(), x, y, passes)), precision="float32")
+        return Contender(lambda: Work(ordinary_step(sizes.net(), x, y, passes)), "float32")
 
     made = rivals(sizes, x, y) if rivals else {}
-    others = {name: Contender(build, precision="float32", foreign=True) for name, build in made.items()}
+    others = {name: Contender(build, "float32", foreign=True) for name, build in made.items()}
     return {
         "ucb weights, mixture prior": ours("weights", mixture(), sizes.samples),
         "ucb weights, Gaussian prior": ours("weights", Normal(steps.PRIOR_SIGMA), 1),
@@ -103,12 +111,11 @@ def cpu_contenders(sizes: MLPSizes, x: Tensor, y: Tensor, rivals: Rivals | None 
     }
 
 
-def peak_memory(sizes: MLPSizes | None = None) -> float:
+def peak_memory(sizes: MLPSizes) -> float:
     """Return the most memory that tensors hold during ``weights`` training, in sizes of mu and rho together.
 
     Every allocation counts: the parameters, their gradients, a rate for every weight, buffers and activations.
     """
-    sizes = MLPSizes() if sizes is None else sizes
     x, y = sizes.batch_on(CPU)
     os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler would say on stderr that it starts and stops
     with (

@@ -94,6 +94,10 @@ class ResNetSizes(NetSizes):
         return torch.randn(rows or self.batch, 3, self.side, self.side, device=device), self.labels(device, rows)
 
 
+NETS: dict[str, MLPSizes | ResNetSizes] = {"mlp": MLPSizes(), "resnet18": ResNetSizes()}
+"""The nets that can be timed."""
+
+
 def mixture() -> ScaleMixture:
     """Return the prior that all who know one are timed with."""
     return ScaleMixture(PI, SIGMA_1, SIGMA_2)
@@ -104,14 +108,9 @@ def bayesian_step(
 ) -> Work:
     """Return the step of a net's Bayesian twin on one batch."""
     net = to_bayesian(plain).to(x.device)
-    generator = generator_for("bench", device=x.device)
+    noise = generator_for("bench", device=x.device)
     objective = ELBO(
-        sizes.examples,
-        prior,
-        samples=sizes.samples,
-        prior_samples=prior_samples,
-        estimator=estimator,
-        generator=generator,
+        sizes.examples, prior, samples=sizes.samples, prior_samples=prior_samples, estimator=estimator, generator=noise
     )
     optimizer = UCB(param_groups(net), RATE)
     optimizer.consolidate()  # as from the second task on: a rate for every weight
@@ -121,7 +120,7 @@ def bayesian_step(
         objective.add_gradients(net, x, y)
         optimizer.step()
 
-    return Work(step, generator)
+    return Work(step, noise)
 
 
 class EngineStep:
@@ -245,8 +244,7 @@ class GroupedConvolution:
         self.groups = samples * layer.groups
 
         def random(*shape: int) -> Tensor:
-            made = torch.randn(shape, device=device, dtype=dtype)
-            return made.contiguous(memory_format=torch.channels_last)
+            return torch.randn(shape, device=device, dtype=dtype).contiguous(memory_format=torch.channels_last)
 
         self.x = random(rows, samples * channels, *sides).requires_grad_(not like.is_first)
         self.weight = random(samples * filters[0], *filters[1:]).requires_grad_()

@@ -33,7 +33,7 @@ def judge_limit(row: str, value: float, limit: float, said: str, of: str | None 
     return {"row": row, "of": of, "limit": limit, "said": said, "value": value, "holds": value <= limit}
 
 
-def verdict(bar: Mapping[str, Any]) -> str:
+def describe_verdict(bar: Mapping[str, Any]) -> str:
     """Say a bar and whether it holds."""
     return f"{bar['said']}: {'held' if bar['holds'] else 'MISSED'}"
 
@@ -63,7 +63,7 @@ def tabulate(
 def cells(group: TimingTable, head: str, digits: int) -> Cells:
     """Return the table's head and rows in words."""
     columns = list(dict.fromkeys(column for row in group["rows"].values() for column in row["of"]))
-    bars = {bar["row"]: verdict(bar) for bar in group["bars"]}
+    bars = {bar["row"]: describe_verdict(bar) for bar in group["bars"]}
     heads = [head, "ms", *(f"of {column}" for column in columns), *(["bar"] if bars else [])]
     rows = []
     for name, row in group["rows"].items():
@@ -87,9 +87,8 @@ def remarks(result: Mapping[str, Any]) -> list[str]:
     lines = [f"Kernels: {result['kernels']}. Machine: {result['machine']}."]
     if "memory" in result:
         lines.append(f"Peak memory of `weights`: {result['memory']:.2f} times mu and rho.")
-    for group in (*result.get("nets", {}).values(), result):
-        lines += [f"{name}: {note}." for name, note in group.get("notes", {}).items()]
-    return lines
+    groups = (*result.get("nets", {}).values(), result)
+    return lines + [f"{name}: {note}." for group in groups for name, note in group.get("notes", {}).items()]
 
 
 def missing(result: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from ucb.experiments.report.charts import Chart, ChartTable, axis, places, plain
+from ucb.experiments.report.charts import Chart, ChartTable, axis, line, places, plain
 from ucb.experiments.report.results import MEMORY, Result, describe_memory, describe_times
 
 STREAM = ("benchmark", "tasks", "single_head", "apart", "task_told", "blur", "faces", "data")
@@ -58,31 +58,25 @@ def _name_group(runs: list[Result], one_of_each: Sequence[Result]) -> RunGroup:
     for name in sorted({name for other in others for name in other}):
         words = [json.dumps(other[name]) if name in other else LEFT_OPEN for other in others]
         if len(set(words)) > 1 and name in own:
-            all_named.append(_setting(name, own[name]))
-            if json.dumps(own[name]) != _usual(words):
+            all_named.append(_describe_setting(name, own[name]))
+            if json.dumps(own[name]) != _find_usual(words):
                 named.append(all_named[-1])
-    return RunGroup(_label(method, named), runs, _label(method, all_named))
+    label, full = (f"{method} ({', '.join(said)})" if said else method for said in (named, all_named))
+    return RunGroup(label, runs, full)
 
 
-def _usual(words: Sequence[str]) -> str:
+def _find_usual(words: Sequence[str]) -> str:
     """Return the value of a setting that goes without saying; it is one only, so that no two groups look alike."""
     word, times = Counter(words).most_common(1)[0]
     return LEFT_OPEN if LEFT_OPEN in words or 2 * times <= len(words) or len(words) < 3 else word
 
 
-def _label(method: str, said: Sequence[str]) -> str:
-    return f"{method} ({', '.join(said)})" if said else method
-
-
-def _setting(name: str, value: Any) -> str:
+def _describe_setting(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return name if value else f"no {name}"
-    word = ", ".join(map(_number, value)) if isinstance(value, list) else _number(value)
-    return f"{name}={word}"
-
-
-def _number(value: Any) -> str:
-    return str(int(value)) if isinstance(value, float) and value.is_integer() and abs(value) < 1e6 else str(value)
+    values = value if isinstance(value, list) else [value]
+    short = (int(v) if isinstance(v, float) and v.is_integer() and abs(v) < 1e6 else v for v in values)
+    return f"{name}={', '.join(map(str, short))}"
 
 
 def _flatten(result: Result) -> dict[str, Any]:
@@ -144,18 +138,14 @@ def compare(
     full = [group.full for group, _ in rows]
     whiskers = ["" if spread is None else f" ± {spread:.{digits}f}" for spread in spreads]
     words = [f"{middle:.{digits}f}{whisker}" for middle, whisker in zip(means, whiskers, strict=True)]
-    trace["customdata"] = [[_lines(label), word] for label, word in zip(full, words, strict=True)]
+    wrapped = ["<br>".join(map(plain, textwrap.wrap(label, HOVER_FITS, break_on_hyphens=False))) for label in full]
+    trace["customdata"] = [list(pair) for pair in zip(wrapped, words, strict=True)]
     trace["hovertemplate"] = "%{customdata[0]}: %{customdata[1]}<extra></extra>"
     single = [(value, place) for place, (_, values) in enumerate(rows, 1) if len(values) > 1 for value in values]
-    each = {
-        "type": "scatter",
-        "mode": "markers",
-        "name": "one seed",
-        "x": [value for value, _ in single],
-        "y": [place for _, place in single],
-        "marker": {"symbol": "circle-open", "size": 7, "color": "@text"},
-        "hovertemplate": f"one seed: %{{x:.{digits}f}}<extra></extra>",
-    }
+    x, y = [value for value, _ in single], [place for _, place in single]
+    circle = {"symbol": "circle-open", "size": 7, "color": "@text"}
+    hover = f"one seed: %{{x:.{digits}f}}<extra></extra>"
+    each = line("one seed", x, y, mode="markers", marker=circle, hovertemplate=hover)
     layout = {
         "xaxis": axis(short, nticks=6, **({"rangemode": "tozero"} if bars else {})),
         "yaxis": axis("", labels, range=[len(labels) + 0.6, 0.4]),
@@ -171,15 +161,9 @@ def compare(
     return Chart(title, note, [trace, each] if single and not bars else [trace], layout, table, 80 + 24 * len(labels))
 
 
-def _lines(label: str) -> str:
-    """Return a label in lines that fit a phone."""
-    return "<br>".join(map(plain, textwrap.wrap(label, HOVER_FITS, break_on_hyphens=False)))
-
-
 def stream_name(result: Result) -> str:
     """Return what is learnt in a run: the benchmark, and what was changed about it."""
-    config, words = result["config"], [result["benchmark"]]
-    words += [f"{len(result['tasks'])} tasks"]
+    config, words = result["config"], [result["benchmark"], f"{len(result['tasks'])} tasks"]
     said = {"single_head": "single head", "apart": "outputs apart", "task_told": "task told"}
     words += [word for name, word in said.items() if config.get(name)]
     words += [f"{name} {config[name]}" for name in ("blur", "faces") if config.get(name) is not None]

@@ -39,7 +39,7 @@ def can_draw() -> bool:
 
 def write_page(found: Sequence[FoundResult], path: Path) -> None:
     """Write the page about these results, over none of their files."""
-    if path.exists() and any(path.samefile(file) for each in found for file in each.files):
+    if path.exists() and any(path.samefile(file) for each in found for file in (each.path, *each.copies)):
         raise ValueError(f"{path} is one of the results: name another file")
     page = page_of(found)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -76,7 +76,7 @@ def _views(found: Sequence[FoundResult], drawn: list[dict[str, Any]]) -> list[tu
     """Return id, name and HTML of all that the menu offers; each chart goes to ``drawn`` and is named by its place."""
     views = []
     results = leave_out_shared_memory([each.result for each in found])
-    if sections := sections_of(results):
+    if len(results) > 1 and (sections := sections_of(results)):
         grids = ((escape(name), _cards(charts, drawn)) for name, charts in sections)
         body = "".join(f'<h2>{name}</h2><div class="grid">{cards}</div>' for name, cards in grids)
         views.append(("comparison", "Comparison of all runs", body))
@@ -128,10 +128,10 @@ def _word(value: Any) -> str:
 
 
 def _cards(charts: Iterable[Chart], drawn: list[dict[str, Any]]) -> str:
-    return "".join(_figure(chart, drawn) for chart in charts)
+    return "".join(_card(chart, drawn) for chart in charts)
 
 
-def _figure(chart: Chart, drawn: list[dict[str, Any]]) -> str:
+def _card(chart: Chart, drawn: list[dict[str, Any]]) -> str:
     """Return a chart's place in the page, its words and its table."""
     head = f"<h3>{escape(chart.title)}</h3><p>{escape(chart.note)}</p>"
     if not chart.traces:
@@ -148,14 +148,11 @@ def _figure(chart: Chart, drawn: list[dict[str, Any]]) -> str:
 def _table(table: ChartTable) -> str:
     head = "".join(f'<th scope="col">{escape(name)}</th>' for name in table.heads)
     head = f"<thead><tr>{head}</tr></thead>" if head else ""
-    body = "".join(_row(row, table.digits) for row in table.rows)
+    body = ""
+    for first, *rest in table.rows:
+        cells = "".join(f"<td>{_cell(value, table.digits)}</td>" for value in rest)
+        body += f'<tr><th scope="row">{_cell(first, table.digits)}</th>{cells}</tr>'
     return f'<div class="scroll" tabindex="0"><table>{head}<tbody>{body}</tbody></table></div>'
-
-
-def _row(row: Sequence[Any], digits: int) -> str:
-    first, *rest = row
-    cells = "".join(f"<td>{_cell(value, digits)}</td>" for value in rest)
-    return f'<tr><th scope="row">{_cell(first, digits)}</th>{cells}</tr>'
 
 
 def _cell(value: Any, digits: int) -> str:

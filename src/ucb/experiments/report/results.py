@@ -33,11 +33,6 @@ class FoundResult:
     copies: list[Path] = field(default_factory=list)
     """Where the same result was found again."""
 
-    @property
-    def files(self) -> list[Path]:
-        """All files that it is in."""
-        return [self.path, *self.copies]
-
 
 def results_at(places: Iterable[Path], left_out: Callable[[Path], object] = lambda _: None) -> list[FoundResult]:
     """Return the results at all places, each once, in the order of the places.

@@ -13,15 +13,7 @@ from statistics import mean, stdev
 from typing import Any
 
 from ucb.experiments.reproduce import paper
-from ucb.experiments.reproduce.definitions import (
-    QUOTED,
-    ReproducedRow,
-    ReproducedTable,
-    differences,
-    has_recipe,
-    home_of,
-    job_of,
-)
+from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable, differences, home_of, job_of
 from ucb.experiments.reproduce.planning import DamagedResultError, results_of
 
 WITHIN, ABOVE, BELOW = "within", "above", "below"
@@ -29,6 +21,7 @@ NOT_MEASURED, CANNOT = "not measured", "cannot be run"
 LEAST, MOST = 0.1, 1.0
 """Points between which the allowed difference stays: seeds that agree by chance must not make the rule too strict, and
 seeds that scatter must not excuse everything."""
+QUOTED = "the paper quotes this figure from another work, with another net and training"
 NO_RECIPE = "no recipe: the method's defaults"
 WITHOUT_SPREAD = 1.0
 """Points that ACC may differ where no spread is known."""
@@ -172,7 +165,7 @@ def describe_settings(row: ReproducedRow, groups: dict[tuple[str, ...], list[int
         if differs:
             whose = f"the runs of seed {', '.join(map(str, seeds))}" if mixed else "its runs"
             notes.append(f"{whose} had other settings than now: {'; '.join(differs)}")
-        elif not has_recipe(row):
+        elif not row.has_recipe:
             but = ", ".join(f"{name} {value}" for name, value in row.settings.items())
             notes.append(f"{NO_RECIPE}, but {but}" if but else NO_RECIPE)
     return notes

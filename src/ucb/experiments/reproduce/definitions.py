@@ -26,7 +26,6 @@ from ucb.storage import rename_old_keys
 
 ROOM = "tables"
 """Results are in results/tables, runs under way in runs/tables."""
-QUOTED = "the paper quotes this figure from another work, with another net and training"
 MNIST = (1, 28, 28)
 MOST_UNITS = 1 << 16
 SAME_IN_JOB = ("tasks", "single_head", "apart", "task_told", "faces", "net")
@@ -83,6 +82,11 @@ class ReproducedRow:
     def name(self) -> str:
         """The row's name in files and commands."""
         return "-".join(part for part in (self.method, self.variant) if part)
+
+    @property
+    def has_recipe(self) -> bool:
+        """Whether settings were chosen for the row; otherwise it runs with the method's defaults."""
+        return recipe_of(self) != Recipe()
 
 
 @dataclass(frozen=True)
@@ -153,11 +157,6 @@ def recipe_of(row: ReproducedRow) -> Recipe:
     assert row.method is not None
     own = recipe_for(row.recipe, row.method) if row.recipe else Recipe()
     return recipe_for(row.benchmark, row.method) if own == Recipe() else own
-
-
-def has_recipe(row: ReproducedRow) -> bool:
-    """Whether settings were chosen for a row; otherwise it runs with the method's defaults."""
-    return recipe_of(row) != Recipe()
 
 
 def complete(config: dict[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,9 @@ import dataclasses
 import io
 import json
 import re
+import tomllib
 from collections.abc import Callable, Sequence
+from importlib.resources import files
 
 from ucb.experiments.reproduce.compare import ABOVE, BELOW, RULE, WITHIN, ComparedRow, Measure
 from ucb.experiments.reproduce.definitions import ReproducedTable
@@ -118,32 +120,15 @@ def _below(notes: Sequence[str]) -> list[str]:
     return ["", *(f"({number}) {note}" for number, note in enumerate(notes, 1))] if notes else []
 
 
-IN_MATHS = {
-    r"\|mu\|/sigma": r"$|\mu|/\sigma$",
-    r"1/sigma": r"$1/\sigma$",
-    r"\|mu\|": r"$|\mu|$",
-    r"(?<![\w-])(?:mu|rho|sigma)(?![\w-])": r"$\{}$",
-    r" \+- ": r" $\pm$ ",
-    r"(?<![\w.])[+-](?=\d)": "${}$",
-}
-"""Patterns, and what stands for them; of two that fit, the first is taken. ``{}`` is what was found."""
-ESCAPED = {each: f"\\{each}" for each in "&%$#_{}"} | {
-    "\\": r"\textbackslash{}",
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "<": r"\textless{}",
-    ">": r"\textgreater{}",
-    "|": r"\textbar{}",
-    '"': "''",
-}
-SPECIAL = re.compile("|".join([*(f"({pattern})" for pattern in IN_MATHS), *map(re.escape, ESCAPED)]))
+LATEX = tomllib.loads((files("ucb.experiments.reproduce") / "latex.toml").read_text())
+"""How LaTeX writes what it would misread: ``in_maths`` has patterns, ``escaped`` single characters."""
+SPECIAL = re.compile("|".join([*(f"({pattern})" for pattern in LATEX["in_maths"]), *map(re.escape, LATEX["escaped"])]))
 
 
 def _for_latex(cell: str) -> str:
-    return "--" if cell == "-" else SPECIAL.sub(_written, cell)
+    def write(found: re.Match[str]) -> str:
+        if found.lastindex is None:
+            return str(LATEX["escaped"][found[0]])
+        return str([*LATEX["in_maths"].values()][found.lastindex - 1]).replace("{}", found[0])
 
-
-def _written(found: re.Match[str]) -> str:
-    if found.lastindex is None:
-        return ESCAPED[found[0]]
-    return list(IN_MATHS.values())[found.lastindex - 1].replace("{}", found[0])
+    return "--" if cell == "-" else SPECIAL.sub(write, cell)

@@ -15,15 +15,7 @@ from typing import Any, Literal
 from ucb import checks
 from ucb.engine import Job
 from ucb.engine.runner import CONFIG, RESULT, job_in
-from ucb.experiments.reproduce.definitions import (
-    ROOM,
-    ReproducedRow,
-    ReproducedTable,
-    differences,
-    has_recipe,
-    home_of,
-    job_of,
-)
+from ucb.experiments.reproduce.definitions import ROOM, ReproducedRow, ReproducedTable, differences, home_of, job_of
 from ucb.storage import read_json
 
 State = Literal["measured", "run, not kept", "cut", "missing", "other settings", "damaged"]
@@ -88,7 +80,7 @@ def plan(
             result = results / ROOM / home.id / f"{own.name}-seed{seed}.json"
             at: dict[str, Any] = dataclasses.asdict(progress_of(job, folder, result))
             at |= {"table": home.id, "row": own.name, "job": job, "folder": folder, "result": result}
-            planned.setdefault(result, TableRun(**at, has_recipe=has_recipe(own)))
+            planned.setdefault(result, TableRun(**at, has_recipe=own.has_recipe))
     return list(planned.values())
 
 

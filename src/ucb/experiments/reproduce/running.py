@@ -121,11 +121,6 @@ def sentence(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def log_of(planned: TableRun) -> Path:
-    """Return the file that keeps what a run says."""
-    return planned.folder / "log.txt"
-
-
 @dataclass(frozen=True)
 class Running:
     """A process, and the pipe to it."""
