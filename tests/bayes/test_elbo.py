@@ -175,7 +175,7 @@ def test_lean_gradients_are_autograds(double, monkeypatch, prior, samples, prior
 )
 def test_a_frozen_sigma_has_no_gradient_and_changes_none(monkeypatch, estimator, stack, temperature, pruned, compiled):
     if not compiled:
-        monkeypatch.setattr(kernels, "loaded", lambda: None)
+        monkeypatch.setattr(kernels, "load_library", lambda: None)
     net = to_bayesian(nn.Sequential(nn.Linear(8, 6), nn.ReLU(), nn.Linear(6, 3)), init_std_ratio=0.5).append(nn.PReLU())
     if pruned:
         net[0].posterior["weight"].prune(torch.rand(6, 8) > 0.4)
@@ -337,14 +337,14 @@ def test_gaussian_likelihood_is_torchs_own(double):
 @pytest.mark.parametrize(
     ("options", "error", "word"),
     [
-        ({"size": 0}, ValueError, "training examples"),
-        ({"size": 1.5}, TypeError, "whole number"),
-        ({"size": 5, "temperature": -1}, ValueError, "temperature"),
-        ({"size": 5, "temperature": math.nan}, ValueError, "temperature"),
-        ({"size": 5, "samples": 0}, ValueError, "samples"),
-        ({"size": 5, "prior_samples": 0}, ValueError, "prior_samples"),
-        ({"size": 5, "estimator": "best"}, ValueError, "weights, local, flipout"),
-        ({"size": 5, "prior": "normal"}, TypeError, "Prior"),
+        ({"num_examples": 0}, ValueError, "training examples"),
+        ({"num_examples": 1.5}, TypeError, "whole number"),
+        ({"num_examples": 5, "temperature": -1}, ValueError, "temperature"),
+        ({"num_examples": 5, "temperature": math.nan}, ValueError, "temperature"),
+        ({"num_examples": 5, "samples": 0}, ValueError, "samples"),
+        ({"num_examples": 5, "prior_samples": 0}, ValueError, "prior_samples"),
+        ({"num_examples": 5, "estimator": "best"}, ValueError, "weights, local, flipout"),
+        ({"num_examples": 5, "prior": "normal"}, TypeError, "Prior"),
     ],
 )
 def test_bad_options_are_refused_with_a_sentence(options, error, word):

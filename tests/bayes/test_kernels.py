@@ -25,7 +25,7 @@ def draw(size, seed=0, mean=0.0, sigma=1.0):
 @pytest.fixture(params=[pytest.param("compiled", marks=needs_compiler), "pytorch"])
 def form(request, monkeypatch):
     if request.param == "pytorch":
-        monkeypatch.setattr(kernels, "loaded", lambda: None)
+        monkeypatch.setattr(kernels, "load_library", lambda: None)
     return request.param
 
 
@@ -163,7 +163,7 @@ def test_sums(form):
 def test_without_a_compiler_pytorch_does_the_work(tmp_path, variables, said):
     """In a process of its own: a training step gives finite gradients, and the status says why there are no kernels."""
     program = (
-        "import torch; from torch import nn; from ucb.bayes import *; from ucb.bayes import kernels\n"
+        "import torch; from torch import nn; from ucb.bayes import *; from ucb import kernels\n"
         "net = to_bayesian(nn.Linear(4, 3))\n"
         "ELBO(9, samples=3).backward(net, torch.randn(5, 4), torch.zeros(5, dtype=torch.long))\n"
         "assert all(p.grad.isfinite().all() for p in net.parameters())\n"

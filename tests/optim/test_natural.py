@@ -317,12 +317,12 @@ def test_a_new_head_starts_at_the_prior_and_the_base_rate(double):
 @pytest.mark.parametrize(
     ("options", "word"),
     [
-        ({"size": 0}, "training examples"),
-        ({"size": 9, "lr": 0}, "lr"),
-        ({"size": 9, "temperature": 0}, "temperature"),
-        ({"size": 9, "prior_sigma": -1}, "prior_sigma"),
-        ({"size": 9, "beta": 1.0}, "beta"),
-        ({"size": 9, "power": 0}, "power"),
+        ({"num_examples": 0}, "training examples"),
+        ({"num_examples": 9, "lr": 0}, "lr"),
+        ({"num_examples": 9, "temperature": 0}, "temperature"),
+        ({"num_examples": 9, "prior_sigma": -1}, "prior_sigma"),
+        ({"num_examples": 9, "beta": 1.0}, "beta"),
+        ({"num_examples": 9, "power": 0}, "power"),
     ],
 )
 def test_bad_options_are_refused(options, word):

@@ -125,7 +125,11 @@ def test_loading_the_state_continues_bit_for_bit():
 
 @pytest.mark.parametrize(
     ("options", "word"),
-    [({"size": 0}, "training examples"), ({"size": 9, "lr": 0}, "lr"), ({"size": 9, "temperature": 0}, "temperature")],
+    [
+        ({"num_examples": 0}, "training examples"),
+        ({"num_examples": 9, "lr": 0}, "lr"),
+        ({"num_examples": 9, "temperature": 0}, "temperature"),
+    ],
 )
 def test_bad_options_are_refused(options, word):
     with pytest.raises(ValueError, match=word):

@@ -15,7 +15,7 @@ from ucb import checks, kernels
 from ucb.bayes import gaussians
 from ucb.bayes.posterior import Gaussian
 from ucb.engine.evaluate import TaskMetrics
-from ucb.kernels.triton import fused
+from ucb.kernels.triton import launch
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics import AccuracyMatrix
 from ucb.storage import compress, decompress, rename_old_keys
@@ -79,7 +79,7 @@ def _read(rows: list[Tensor]) -> list[list[float]]:
 
 def kernels_on(device: torch.device) -> str:
     """Say in one line which kernels draw noise on a device."""
-    status = fused.status() if device.type == "cuda" else kernels.status()
+    status = launch.status() if device.type == "cuda" else kernels.status()
     return status.splitlines()[0]
 
 
