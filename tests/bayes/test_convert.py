@@ -315,10 +315,10 @@ def test_a_registered_layer_type_works_under_every_estimator(double, registered,
     assert all(p.grad.abs().sum() > 0 for p in twin.parameters())
 
 
-@pytest.mark.parametrize("init_std_ratio", [0, -0.1, float("nan"), float("inf")])
-def test_a_spread_must_be_positive(spread):
-    with pytest.raises(ValueError, match="spread must be a number above 0"):
-        to_bayesian(nn.Linear(2, 2), spread)
+@pytest.mark.parametrize("ratio", [0, -0.1, float("nan"), float("inf")])
+def test_a_spread_must_be_positive(ratio):
+    with pytest.raises(ValueError, match="init_std_ratio must be a number above 0"):
+        to_bayesian(nn.Linear(2, 2), ratio)
 
 
 def test_bad_nets_are_refused_with_a_sentence():

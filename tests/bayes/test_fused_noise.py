@@ -69,16 +69,16 @@ def test_what_a_kernel_cannot_read_is_refused():
 
 
 def test_a_cpu_is_left_to_pytorch():
-    assert not fused.available(torch.device("cpu"))
-    assert not fused.supports(torch.ones(3))
+    assert not launch.available(torch.device("cpu"))
+    assert not launch.supports(torch.ones(3))
 
 
 def test_kernels_can_be_switched_off(monkeypatch):
-    assert fused.available(DEVICE) == fused.supports(normal(3)) == ON_GPU
-    assert fused.status().startswith("fused by Triton") == ON_GPU
+    assert launch.available(DEVICE) == launch.supports(normal(3)) == ON_GPU
+    assert launch.status().startswith("fused by Triton") == ON_GPU
     monkeypatch.setenv("UCB_KERNELS", "off")
-    assert not fused.available(DEVICE)
-    assert fused.status() == "PyTorch (UCB_KERNELS=off)"
+    assert not launch.available(DEVICE)
+    assert launch.status() == "PyTorch (UCB_KERNELS=off)"
 
 
 def test_seeds_follow_the_generator():

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.bayes import reference
 from tests.bayes.fused_weights import close, normal, weights
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import gaussians, to_bayesian
-from ucb.kernels import reference
 from ucb.kernels.triton import fused
 from ucb.optim import UCB, UCBNG, param_groups
 

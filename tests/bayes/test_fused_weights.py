@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from tests.bayes import reference
 from tests.bayes.fused_weights import CASES, KBC, NEW, SAMPLES, SHAPES, close, noise, normal, seed, weights
 from tests.bayes.triton_tests import DEVICE, MARKS
 from ucb.bayes import ELBO, ScaleMixture, gaussians, to_bayesian
-from ucb.kernels import reference
 from ucb.kernels.triton import fused, launch
 
 pytestmark = MARKS

@@ -2,10 +2,10 @@ import pytest
 import torch
 from torch import nn
 
+from tests.bayes import reference
 from tests.bayes.test_priors import quadrature
 from ucb import kernels
 from ucb.bayes import ELBO, Normal, ScaleMixture, gaussians, kl_divergence, to_bayesian
-from ucb.kernels import reference
 
 
 @pytest.fixture

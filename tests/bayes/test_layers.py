@@ -8,7 +8,7 @@ from torch import nn
 from torch.func import functional_call
 
 from ucb.bayes import ELBO, Normal, forward, gaussians, to_bayesian
-from ucb.bayes.layers.base import middle_swapped, rows_by_pixel, samples_by_pixel
+from ucb.bayes.layers.base import rows_by_pixel, samples_by_pixel, swap_middle
 from ucb.bayes.passes import Pass, run
 
 ROWS, SAMPLES = 4, 3
@@ -227,11 +227,11 @@ def test_samples_by_pixel_convolve_as_samples_side_by_side_do(groups):
 @pytest.mark.parametrize("last", [8, 3, 1])  # pieces of 16 bytes, and numbers one by one
 def test_axes_change_places_there_and_back(last, dtype):
     x = torch.randn(2, 3, 5, last).to(dtype).requires_grad_()
-    y = middle_swapped(x)
+    y = swap_middle(x)
     assert y.is_contiguous()
     assert torch.equal(y, x.transpose(1, 2))
     slope = torch.randn(2, 5, 3, last).to(dtype)
     (grad,) = torch.autograd.grad(y, x, slope)
     assert torch.equal(grad, slope.transpose(1, 2))
     later = torch.randn(61, last).to(dtype)[1:].view(2, 3, 10, last)  # not where 16 bytes begin
-    assert torch.equal(middle_swapped(later), later.transpose(1, 2))
+    assert torch.equal(swap_middle(later), later.transpose(1, 2))

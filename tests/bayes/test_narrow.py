@@ -9,7 +9,7 @@ from tests.bayes.triton_tests import DEVICE, MARKS, ON_GPU
 from ucb.bayes import to_bayesian
 from ucb.bayes.passes import Pass, active
 from ucb.bayes.posterior import Gaussian
-from ucb.kernels.triton import fused, narrow
+from ucb.kernels.triton import fused, launch, narrow
 
 pytestmark = MARKS
 
@@ -68,7 +68,7 @@ def parameters(weight, bias):
 
 
 def noise(rows, outputs, key=None):
-    """What the rule of ``kernels.noise`` gives to sample 0 of [rows, outputs]."""
+    """What the rule of ``fused`` gives to sample 0 of [rows, outputs]."""
     zeros = torch.zeros(rows, outputs, device=DEVICE)
     return fused.local_noise(zeros, torch.ones_like(zeros), seed() if key is None else key, SALT, 1)
 
@@ -237,7 +237,7 @@ def runs_narrow(inputs, outputs, x, samples, rows):
 
 
 def test_the_layer_uses_the_kernels_where_they_serve(monkeypatch):
-    for module in (fused, narrow):
+    for module in (launch, narrow):
         monkeypatch.setattr(
             module, "supports", lambda *tensors: all(t.dtype == torch.float32 and t.is_contiguous() for t in tensors)
         )
@@ -263,7 +263,7 @@ def test_nothing_but_single_precision_is_served(monkeypatch):
 
 
 def test_the_layers_mean_and_spread_are_those_of_its_weights(monkeypatch):
-    for module in (fused, narrow):
+    for module in (launch, narrow):
         monkeypatch.setattr(module, "supports", lambda *_: True)
     twin = to_bayesian(nn.Linear(7, 3), 0.7).to(DEVICE)
     weight, bias = twin.gaussian("weight"), twin.gaussian("bias")

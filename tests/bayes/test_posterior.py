@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ucb.bayes import Gaussian, gaussians, to_bayesian
-from ucb.bayes.posterior import inverse_softplus
+from ucb.kernels.softplus import inverse_softplus
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
@@ -90,7 +90,7 @@ def test_names_are_those_of_the_plain_net():
 
 @pytest.mark.parametrize("sigma", [0.0, -1.0, float("nan"), float("inf")])
 def test_a_spread_that_is_none_is_refused(sigma):
-    with pytest.raises(ValueError, match="spread"):
+    with pytest.raises(ValueError, match="initial spread"):
         Gaussian(torch.zeros(2), sigma)
 
 

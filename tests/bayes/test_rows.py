@@ -132,11 +132,11 @@ def test_a_net_that_looks_across_rows_sees_one_sample_at_a_time(double, look):
 
 
 @pytest.mark.parametrize("look", MIXING)
-@pytest.mark.parametrize("init_std_ratio", [1e-6, 0.1])
-def test_it_is_seen_however_sure_the_weights_are_and_in_single_precision(look, spread):
+@pytest.mark.parametrize("sigma", [1e-6, 0.1])
+def test_it_is_seen_however_sure_the_weights_are_and_in_single_precision(look, sigma):
     net, x = build(look)
     for _, gaussian in gaussians(net):
-        gaussian.set_sigma(torch.full_like(gaussian.mu, spread))
+        gaussian.set_sigma(torch.full_like(gaussian.mu, sigma))
     assert choose_sample_batching(net, x, Pass("weights", 6, SAMPLES)) == "alone"
     assert choose_sample_batching(net, x, Pass("weights", 6, 10)) == "alone"
 

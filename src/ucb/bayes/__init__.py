@@ -2,14 +2,7 @@
 
 from ucb.bayes.convert import DeterministicPart, DeterministicWarning, bayesian_form, find_deterministic, to_bayesian
 from ucb.bayes.elbo import ELBO, GaussianLikelihood, Likelihood, Terms, cross_entropy
-from ucb.bayes.layers import (
-    BayesBatchNorm,
-    BayesConv,
-    BayesGroupNorm,
-    BayesLayer,
-    BayesLayerNorm,
-    BayesLinear,
-)
+from ucb.bayes.layers import BayesBatchNorm, BayesConv, BayesGroupNorm, BayesLayer, BayesLayerNorm, BayesLinear
 from ucb.bayes.passes import Estimator
 from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.bayes.predict import Prediction, predict

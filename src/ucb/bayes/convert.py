@@ -12,14 +12,7 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from ucb import checks
-from ucb.bayes.layers import (
-    BayesBatchNorm,
-    BayesConv,
-    BayesGroupNorm,
-    BayesLayer,
-    BayesLayerNorm,
-    BayesLinear,
-)
+from ucb.bayes.layers import BayesBatchNorm, BayesConv, BayesGroupNorm, BayesLayer, BayesLayerNorm, BayesLinear
 from ucb.bayes.layers.norm import SampleBySample, keeps_statistics
 from ucb.bayes.passes import sample_once_per_call
 from ucb.bayes.posterior import Gaussian, gaussians
@@ -59,7 +52,7 @@ def _linear(layer: nn.Linear, posterior: dict[str, Gaussian]) -> BayesLayer:
 @bayesian_form(nn.Conv1d)
 @bayesian_form(nn.Conv2d)
 def _conv(layer: nn.Conv1d | nn.Conv2d, posterior: dict[str, Gaussian]) -> BayesLayer:
-    return BayesConv.like(layer, posterior["weight"], posterior.get("bias"))
+    return BayesConv(posterior["weight"], posterior.get("bias"), like=layer)
 
 
 @bayesian_form(nn.BatchNorm1d)
@@ -97,9 +90,9 @@ def to_bayesian(net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool
     torch.Size([8, 2])
     """
     checks.positive("init_std_ratio", init_std_ratio)
-    twin = _copied(net)
+    twin = _copy(net)
     left = find_deterministic(twin)
-    names_left = {name for name, _ in left}
+    names_left = {part.name for part in left}
     layers = {n: m for n, m in twin.named_modules() if type(m) in _builders and n not in names_left}
     if not any(next(layer.parameters(recurse=False), None) is not None for layer in layers.values()):
         known = ", ".join(sorted(t.__name__ for t in _builders))
@@ -109,7 +102,7 @@ def to_bayesian(net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool
     for name, layer in layers.items():
         if not keep_means and hasattr(layer, "reset_parameters"):
             layer.reset_parameters()
-        _become(layer, _builders[type(layer)](layer, _posterior(name, layer, init_std_ratio, tied)))
+        _turn_into(layer, _builders[type(layer)](layer, _posterior(name, layer, init_std_ratio, tied)))
     for layer in twin.modules():
         if keeps_statistics(layer):
             vars(layer)["forward"] = SampleBySample(layer)
@@ -120,7 +113,7 @@ def to_bayesian(net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool
     return twin
 
 
-def _copied(net: nn.Module) -> nn.Module:
+def _copy(net: nn.Module) -> nn.Module:
     if not isinstance(net, nn.Module):
         raise TypeError(f"a torch.nn.Module can become Bayesian, not a {type(net).__name__}")
     try:
@@ -129,7 +122,7 @@ def _copied(net: nn.Module) -> nn.Module:
         raise ValueError(f"this {type(net).__name__} cannot be copied, so it has no twin: {error}") from error
 
 
-def _become(layer: nn.Module, bayesian: BayesLayer) -> None:
+def _turn_into(layer: nn.Module, bayesian: BayesLayer) -> None:
     """Turn a layer into its Bayesian form in place.
 
     Whoever holds the layer, under a name, in a list or by a hook, keeps holding it, and what forward code reads of it

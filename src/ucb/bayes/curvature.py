@@ -13,15 +13,14 @@ Roots are not unique. Signs add noise where several roots of one row are large, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.passes import Pass
+from ucb.bayes.passes import Pass, eval_mode
 from ucb.bayes.sampling import mean_forward
-from ucb.kernels.triton import fused
+from ucb.kernels.triton import fused, launch
 
 SMALLEST = 1e-30
 """What a probability is taken for where it underflows: there its root vanishes."""
@@ -61,20 +60,7 @@ def signed_gradients(
 
 
 def _signs(like: Tensor, p: Pass) -> Tensor:
-    if like.dim() == 2 and fused.supports(like):
+    if like.dim() == 2 and launch.supports(like):
         noise = fused.local_noise(torch.zeros_like(like), torch.ones_like(like), *p.new_noise(like.device), 1)
         return noise.sign()
     return p.signs(tuple(like.shape), like)
-
-
-@contextmanager
-def eval_mode(net: nn.Module) -> Iterator[None]:
-    """Put a net into eval mode for the block."""
-    training = [module for module in net.modules() if module.training]
-    for module in training:
-        module.training = False
-    try:
-        yield
-    finally:
-        for module in training:
-            module.training = True

@@ -23,9 +23,10 @@ from torch import Tensor, nn
 
 from ucb import kernels
 from ucb.bayes.passes import Pass, active
-from ucb.bayes.posterior import SMALLEST_RHO, Gaussian
+from ucb.bayes.posterior import Gaussian
 from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, refuse_empty, trainable_gaussians
-from ucb.kernels.triton import fused
+from ucb.kernels.softplus import SMALLEST_RHO
+from ucb.kernels.triton import fused, launch
 from ucb.kernels.triton.steps import Measured
 
 
@@ -88,11 +89,15 @@ def sequential_kl_gradients(
     return _finish(tensors, penalty, log_ps)
 
 
-def _sampled_tensors(net: nn.Module, penalty: Penalty) -> list[_SampledTensor]:
+def _learning_tensors(net: nn.Module, penalty: Penalty) -> list[tuple[str, Gaussian]]:
     tensors = trainable_gaussians(net)
     if penalty.weight > 0:
         refuse_empty(tensors)
-    return [_SampledTensor(gaussian, penalty.prior.of(name)) for name, gaussian in tensors]
+    return tensors
+
+
+def _sampled_tensors(net: nn.Module, penalty: Penalty) -> list[_SampledTensor]:
+    return [_SampledTensor(gaussian, penalty.prior.of(name)) for name, gaussian in _learning_tensors(net, penalty)]
 
 
 def _finish(tensors: list[_SampledTensor], penalty: Penalty, log_ps: list[Tensor]) -> Tensor | None:
@@ -204,7 +209,7 @@ def can_fuse(net: nn.Module, penalty: Penalty) -> bool:
     """Say whether the kernels can serve: on a GPU, in single precision, and with a scale mixture or no prior."""
     return all(
         g.mu.requires_grad
-        and fused.supports(g.mu, g.rho)
+        and launch.supports(g.mu, g.rho)
         and (penalty.weight == 0 or isinstance(penalty.prior.of(name), ScaleMixture))
         for name, g in trainable_gaussians(net)
     )
@@ -218,33 +223,26 @@ def stacked_gradients(
 
     ``p`` is the pass on which all samples travel; it gets the weights.
     """
-    tensors = trainable_gaussians(net)
-    if penalty.weight > 0:
-        refuse_empty(tensors)
-    seed = fused.new_seed(tensors[0][1].mu.device, p.generator) if tensors else None
+    tensors = _learning_tensors(net, penalty)
     drawn: list[Tensor] = []
+    parts: list[Tensor] = []
+    if tensors:
+        seed = fused.new_seed(tensors[0][1].mu.device, p.generator)
     for salt, (_, g) in enumerate(tensors):
-        assert seed is not None
         drawn.append(fused.sample(g.mu, g.rho, g.keep, seed, salt, p.samples).requires_grad_())
     with torch.enable_grad():
         for (_, g), w in zip(tensors, drawn, strict=True):
             p.drawn[g] = w if p.samples > 1 else w[0]
         nll = nll_of(p)
         nll.backward()
-    parts = [
-        _hand_over(name, g, penalty, seed, salt, w.grad)
-        for salt, ((name, g), w) in enumerate(zip(tensors, drawn, strict=True))
-        if seed is not None
-    ]
+    for salt, ((name, g), w) in enumerate(zip(tensors, drawn, strict=True)):
+        parts.append(_hand_over(name, g, penalty, seed, salt, w.grad))
     return nll.detach(), _kl(tensors, penalty, parts, measured)
 
 
 @torch.no_grad()
 def stacked_kl_gradients(
-    net: nn.Module,
-    penalty: Penalty,
-    passes: Sequence[Pass],
-    measured: Measured | None = None,
+    net: nn.Module, penalty: Penalty, passes: Sequence[Pass], measured: Measured | None = None
 ) -> Tensor | None:
     """Add the gradient of weight * KL alone to the parameters; return the KL (None unless it is valued).
 
@@ -253,9 +251,8 @@ def stacked_kl_gradients(
     """
     kept = {g: later.take() for p in passes for g, later in (p.later or {}).items()}
     left = {g: grad for g, grad in kept.items() if grad is not None}
-    tensors = trainable_gaussians(net)
+    tensors = _learning_tensors(net, penalty)
     if penalty.weight > 0:
-        refuse_empty(tensors)
         seed = fused.new_seed(tensors[0][1].mu.device, passes[0].generator)
     elif left:
         tensors = [(name, g) for name, g in tensors if g in left]
@@ -277,7 +274,7 @@ def _hand_over(
     grad_square: Tensor | None = None,
 ) -> Tensor:
     """Add to ``grad`` of mu and, unless it is frozen, of rho; return the sums that the KL is made of."""
-    mu, rho, keep = gaussian.mu, gaussian.rho, gaussian.keep
+    mu, rho = gaussian.mu, gaussian.rho
     prior, mixture = penalty.prior.of(name), None
     if penalty.weight > 0:
         assert isinstance(prior, ScaleMixture)
@@ -286,23 +283,10 @@ def _hand_over(
     mu.grad = torch.empty_like(mu) if mu.grad is None else mu.grad
     if rho.requires_grad and rho.grad is None:
         rho.grad = torch.empty_like(rho)
-    return fused.gradients(
-        mu,
-        rho,
-        keep,
-        seed,
-        salt,
-        grad_w,
-        grad_square,
-        penalty.samples,
-        mixture,
-        -penalty.weight / penalty.samples,
-        penalty.weight,
-        mu.grad,
-        rho.grad if rho.requires_grad else None,
-        add,
-        penalty.is_valued,
-    )
+    drawn = mu, rho, gaussian.keep, seed, salt, grad_w, grad_square
+    kl = penalty.samples, mixture, -penalty.weight / penalty.samples, penalty.weight
+    outputs = mu.grad, rho.grad if rho.requires_grad else None, add
+    return fused.gradients(*drawn, *kl, *outputs, penalty.is_valued)
 
 
 def _kl(

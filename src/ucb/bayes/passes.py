@@ -7,7 +7,7 @@ views of the same memory, which is what a grouped convolution wants.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes.posterior import Gaussian
-from ucb.kernels.triton import fused
+from ucb.kernels.triton import fused, launch
 
 Estimator = Literal["weights", "local", "flipout"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
@@ -48,7 +48,7 @@ class Pass:
             return gaussian.mean
         if gaussian not in self.drawn:
             shape = (self.samples,) if self.samples > 1 else ()
-            if fused.supports(gaussian.mu, gaussian.rho):
+            if launch.supports(gaussian.mu, gaussian.rho):
                 draw = fused.sample_weights if torch.is_grad_enabled() else fused.sample
                 w = draw(gaussian.mu, gaussian.rho, gaussian.keep, *self.new_noise(gaussian.mu.device), self.samples)
                 self.drawn[gaussian] = w.reshape(*shape, *gaussian.mu.shape)
@@ -118,6 +118,12 @@ def stack_drawn_weights(passes: Sequence[Pass]) -> dict[Gaussian, Tensor]:
     return {g: torch.cat([p.all_drawn(g) for p in passes]) for g in used}
 
 
+def split_samples(p: Pass, samples: Iterable[int]) -> list[Pass]:
+    """Return a pass of its own for some of the samples of ``p``, with the weights that ``p`` has drawn."""
+    given = [{g: w[s] for g, w in p.drawn.items()} for s in samples]
+    return [Pass(p.estimator, p.rows, 1, p.generator, drawn) for drawn in given]
+
+
 MEAN = Pass("mean")
 
 _current: ContextVar[Pass | None] = ContextVar("ucb_pass", default=None)
@@ -165,6 +171,19 @@ def run(net: nn.Module, x: Tensor, p: Pass, *, shared: bool = True) -> Tensor:
     if output.shape[0] != p.rows * p.samples:
         raise RuntimeError(f"{p.rows} examples under {p.samples} samples came out as {output.shape[0]} rows")
     return p.by_sample(output)
+
+
+@contextmanager
+def eval_mode(net: nn.Module) -> Iterator[None]:
+    """Put a net into eval mode for the block."""
+    training = [module for module in net.modules() if module.training]
+    for module in training:
+        module.training = False
+    try:
+        yield
+    finally:
+        for module in training:
+            module.training = True
 
 
 _opened_by: ContextVar[nn.Module | None] = ContextVar("ucb_opened_by", default=None)

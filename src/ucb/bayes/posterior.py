@@ -9,20 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.checks import check_mask, finite, positive_everywhere
-
-
-def inverse_softplus(sigma: Tensor) -> Tensor:
-    """Return rho with softplus(rho) = sigma, without overflow for large sigma."""
-    return sigma + torch.log(-torch.expm1(-sigma))
-
-
-SMALLEST_RHO = -40.0
-"""Below it softplus(rho) is exp(rho) to the last digit, in double precision too; far below it underflows."""
-
-
-def log_softplus(rho: Tensor) -> Tensor:
-    """Return log softplus(rho), which is rho itself where exp(rho) would underflow."""
-    return torch.where(rho > SMALLEST_RHO, F.softplus(rho.clamp_min(SMALLEST_RHO)).log(), rho)
+from ucb.kernels.softplus import inverse_softplus
 
 
 class Gaussian(nn.Module):

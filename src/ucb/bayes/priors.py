@@ -13,9 +13,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.bayes.posterior import Gaussian, gaussians, log_softplus
+from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.checks import count, finite, positive, positive_everywhere
 from ucb.kernels import add_mixture_score, sum_log, sum_squares
+from ucb.kernels.softplus import log_softplus
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 

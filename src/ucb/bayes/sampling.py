@@ -1,12 +1,12 @@
 """Running a net under weight samples, together in one batch where the net allows it.
 
-Nobody has read the net's forward, so it is tried, without a trace, whether samples that share a batch stay apart.
+A net's ``forward`` may mix the rows of a batch. Probing finds out: it runs the net, and leaves it as it was.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
@@ -17,14 +17,14 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, run, stack_drawn_weights
+from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, eval_mode, run, split_samples, stack_drawn_weights
 from ucb.bayes.posterior import Gaussian
 from ucb.checks import count, one_of
 
 
 @dataclass(eq=False)
 class FarApart(Pass):
-    """Draws weights that are far from each other and from 0: rows that look at each other show it, sure as they are."""
+    """Draws weights far from each other and from 0, so that rows which mix show it, however small sigma is."""
 
     def weight(self, gaussian: Gaussian) -> Tensor:
         """Add noise of the size of fresh weights, 1 / sqrt(fan-in)."""
@@ -34,8 +34,8 @@ class FarApart(Pass):
         return self.drawn[gaussian]
 
 
-class Dice:
-    """The random numbers that a net may draw by itself: PyTorch's, Python's and NumPy's."""
+class RandomState:
+    """The state of the generators that a net may draw from by itself: PyTorch's, Python's and NumPy's."""
 
     def __init__(self, net: nn.Module) -> None:
         self.devices = sorted({p.device for p in net.parameters() if p.is_cuda}, key=str)
@@ -46,7 +46,7 @@ class Dice:
         return tensors, random.getstate(), np.random.get_state(legacy=False)  # noqa: NPY002 (nets use it)
 
     def rewind(self) -> None:
-        """Bring them back to where they were."""
+        """Set the generators back to where they were."""
         tensors, pythons, numpys = self.before
         torch.set_rng_state(tensors[0])
         for device, state in zip(self.devices, tensors[1:], strict=True):
@@ -54,8 +54,8 @@ class Dice:
         random.setstate(cast(Any, pythons))
         np.random.set_state(numpys)  # noqa: NPY002
 
-    def have_rolled(self) -> bool:
-        """Say whether any was drawn."""
+    def has_changed(self) -> bool:
+        """Say whether any random number was drawn."""
         (tensors, pythons, numpys), (now, of_python, of_numpy) = self.before, self._states()
         is_same = all(torch.equal(a, b) for a, b in zip(tensors, now, strict=True)) and pythons == of_python
         return not is_same or any(not np.array_equal(v, of_numpy["state"][k]) for k, v in numpys["state"].items())
@@ -63,72 +63,55 @@ class Dice:
 
 @dataclass(eq=False)
 class Probe:
-    """A net while it is tried. Every run has the same random numbers."""
+    """A net while it is probed. Every run has the same random numbers."""
 
     net: nn.Module
-    dice: Dice
-    learning: list[nn.Module]
-    """The modules that are in training mode."""
+    random_state: RandomState
     called: set[nn.Module] = field(default_factory=set)
-    has_rolled: bool = False
-    """Whether the last run has drawn random numbers."""
+    """The modules that some run has used."""
+    is_random: bool = False
+    """Whether the net itself has drawn random numbers in the last run."""
 
     def run(self, x: Tensor, p: Pass, *, shared: bool = True) -> Tensor:
         """Run ``x`` through the net on the pass ``p``."""
-        self.dice.rewind()
+        self.random_state.rewind()
         output = run(self.net, x, p, shared=shared)
-        self.has_rolled = self.dice.have_rolled()
+        self.is_random = self.random_state.has_changed()
         return output
-
-    def run_alone(self, x: Tensor, p: Pass, samples: list[int]) -> Tensor:
-        """Run the net under some of the samples of ``p``, one by one."""
-        given = [{g: w[s] for g, w in p.drawn.items()} for s in samples]
-        return torch.cat([self.run(x, Pass("weights", len(x), 1, p.generator, drawn)) for drawn in given])
-
-    @contextmanager
-    def eval_mode(self) -> Iterator[None]:
-        """Leave training mode, where nets draw random numbers, for the block."""
-        for module in self.learning:
-            module.training = False
-        try:
-            yield
-        finally:
-            for module in self.learning:
-                module.training = True
 
     def keeps_apart(self, x: Tensor, p: Pass, *, shared: bool) -> bool:
         """Say whether the samples of ``p``, which travel together, do not depend on each other's weights.
 
-        Those of half the samples are changed: what the others say must stay, digit for digit but for the order of sums.
-        It is seen in the mode that the net is in, and whatever random numbers it draws, since they stay the same.
+        The weights of half the samples are changed: the other samples' outputs must stay the same but for the order of
+        sums. The net stays in its mode, and may draw random numbers, which are the same in every run.
         """
         before = self.run(x, p, shared=shared)
         is_even = torch.arange(p.samples, device=x.device) % 2 == 0
         for kept in (is_even, ~is_even):
             drawn = {g: torch.where(kept.view(-1, *[1] * (w.dim() - 1)), w, -4 * w) for g, w in p.drawn.items()}
             after = self.run(x, replace(p, drawn=drawn), shared=shared)
-            if not agree(after[kept], before[kept], torch.finfo(_at_least_single(before)).eps ** 0.75):
+            if not agree(after[kept], before[kept], torch.finfo(_promote_to_single(before)).eps ** 0.75):
                 return False
         return True
 
 
 @contextmanager
 def probe_net(net: nn.Module) -> Iterator[Probe]:
-    """Let a net be tried in the block; afterwards mode, buffers and random numbers are as before."""
+    """Let a net be probed in the block; afterwards mode, buffers and random numbers are as before."""
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in net.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    trial = Probe(net, Dice(net), [module for module in net.modules() if module.training])
-    hook = register_module_forward_pre_hook(lambda module, _: trial.called.add(module))
+    probe = Probe(net, RandomState(net))
+    hook = register_module_forward_pre_hook(lambda module, _: probe.called.add(module))
     try:
         with torch.no_grad():
-            yield trial
+            yield probe
     finally:
         hook.remove()
-        trial.dice.rewind()
+        probe.random_state.rewind()
         for module, name, buffer, value in buffers:
             module._buffers[name] = buffer
             buffer.data.copy_(value)  # unseen by autograd, which may have kept the buffer: it is what it was
@@ -138,14 +121,14 @@ def agree(found: Tensor, wanted: Tensor, tolerance: float) -> bool:
     """Say whether outputs [samples, ...] are the same, but for rounding relative to the largest of each sample."""
     if found.shape != wanted.shape or found.numel() == 0:
         return found.shape == wanted.shape
-    dtype = _at_least_single(wanted)
+    dtype = _promote_to_single(wanted)
     found, wanted = found.to(dtype).flatten(1), wanted.to(dtype).flatten(1)
     size = wanted.abs().nan_to_num(0, 0, 0).amax(1, keepdim=True)
     same = (found == wanted) | (found.isnan() & wanted.isnan()) | ((found - wanted).abs() <= tolerance * size)
     return bool(same.all())
 
 
-def _at_least_single(x: Tensor) -> torch.dtype:
+def _promote_to_single(x: Tensor) -> torch.dtype:
     return torch.promote_types(x.dtype, torch.float32)
 
 
@@ -165,22 +148,24 @@ Batching = Literal["shared", "expanded", "alone"]
 
 ``shared``: the input stays B rows until the first Bayesian layer multiplies them, which saves most of its work.
 ``expanded``: B*S rows from the start, for a net that adds its input to a later layer's output.
-``alone``: one by one, for a net that looks across rows, reads weights directly or folds another axis into the batch.
+``alone``: one sample after the other, for a net that mixes rows, reads weights directly or folds another axis into the
+batch.
 """
 
 BATCHINGS: tuple[Batching, ...] = ("shared", "expanded", "alone")
 MOST_ALONE = 8
-"""How many samples are compared with themselves alone."""
+"""How many of the samples, at most, are also run alone to compare."""
 
 Kind = tuple[str, int, torch.dtype, tuple[bool, ...]]
 """An estimator, a number of samples, and a kind of input: its type, and which of its axes are longer than 1."""
 
 
-class _Known:
-    """What is known of a net: the modules that it calls, and how samples may travel, for these modules' modes."""
+class _Findings:
+    """What probing found of a net: the modules that it calls, and how samples may travel in each of their modes."""
 
-    def __init__(self, net: nn.Module, names: set[str], ways: dict[tuple[Kind, tuple[bool, ...]], Batching]) -> None:
-        self.names, self.ways = names, ways
+    def __init__(self, net: nn.Module, names: set[str]) -> None:
+        self.names = names
+        self.batchings: dict[tuple[Kind, tuple[bool, ...]], Batching] = {}
         self._modules: list[ReferenceType[nn.Module]] = [ref(m) for n, m in net.named_modules() if n in names]
 
     def modes(self) -> tuple[bool, ...]:
@@ -188,108 +173,101 @@ class _Known:
         return tuple((module := weak()) is not None and module.training for weak in self._modules)
 
 
-_known: WeakKeyDictionary[nn.Module, _Known] = WeakKeyDictionary()
+_findings: WeakKeyDictionary[nn.Module, _Findings] = WeakKeyDictionary()
 
 
 def choose_sample_batching(net: nn.Module, x: Tensor, p: Pass) -> Batching:
     """Say how the samples of a pass like ``p`` may travel through ``net``.
 
-    No rule tells the ways apart, so they are tried, once for each net, its mode, the number of samples and the kind of
-    input. An estimator that puts noise on activations is tried too: it refuses a net whose rows are not its examples,
-    or that looks across them.
+    The net is probed once for its mode, the number of samples and the kind of input. An estimator that puts noise on
+    activations is probed too: a net whose rows are not its examples, or that mixes them, is refused.
     """
     if len(x) == 0 or (p.estimator == "weights" and p.samples == 1):
         return "shared"
-    known, kind = _known.get(net), _kind(x, p)
-    way = None if known is None else known.ways.get((kind, known.modes()))
-    if way is None:
-        with probe_net(net) as trial:
-            way = _try_ways(trial, x, p)
-        remember(net, x, p, way, trial.called)
-    return way
+    found = _findings.get(net)
+    batching = None if found is None else found.batchings.get((_kind(x, p), found.modes()))
+    if batching is None:
+        with probe_net(net) as probe:
+            batching = _try_batchings(probe, x, p)
+        remember(net, x, p, batching, probe.called)
+    return batching
 
 
-def remember(net: nn.Module, x: Tensor, p: Pass, way: Batching, called: set[nn.Module] | None = None) -> None:
+def remember(net: nn.Module, x: Tensor, p: Pass, batching: Batching, called: Collection[nn.Module] = ()) -> None:
     """Let samples travel in this way from now on; ``called`` are the modules that were used."""
-    known = _known.get(net) or _Known(net, set(), {})
-    names = {name for name, module in net.named_modules() if called is not None and module in called}
-    if not names <= known.names:  # what was known of fewer modules may not hold in each of these modules' modes
-        known = _Known(net, names | known.names, {})
-    known.ways[_kind(x, p), known.modes()] = way
-    _known[net] = known
+    found = _findings.get(net) or _Findings(net, set())
+    names = {name for name, module in net.named_modules() if module in called}
+    if not names <= found.names:  # what was found with fewer modules may not hold in each of these modules' modes
+        found = _Findings(net, names | found.names)
+    found.batchings[_kind(x, p), found.modes()] = batching
+    _findings[net] = found
 
 
 def forget(net: nn.Module) -> bool:
-    """Forget what is known of a net, which may have changed; say whether anything was."""
-    return bool(_known.pop(net, None))
+    """Forget what was found of a net, which may have changed; say whether anything was."""
+    return bool(_findings.pop(net, None))
 
 
 def _kind(x: Tensor, p: Pass) -> Kind:
     return p.estimator, p.samples, x.dtype, tuple(size > 1 for size in x.shape[1:])
 
 
-def _try_ways(trial: Probe, x: Tensor, like: Pass) -> Batching:
+def _try_batchings(probe: Probe, x: Tensor, like: Pass) -> Batching:
     generator = torch.Generator(x.device).manual_seed(0)
-    _try_one(trial, x, like, generator)  # if this fails, the input is wrong and not the way
-    ways: list[Batching] = []
-    for rows in _probes(x):
+    _try_one(probe, x, like, generator)  # if this fails, the input is wrong and not the batching
+    batchings: list[Batching] = []
+    # Two lengths: an axis that is as long as one is not as long as the other. One row would broadcast, and hide this.
+    least = max(2, len(x))
+    for length in (least, least + 1):
+        rows = x[torch.arange(length, device=x.device) % len(x)]
         try:
-            _try_one(trial, rows, like, generator)
+            _try_one(probe, rows, like, generator)
         except Exception:
             return _go_alone(like)  # the net takes some numbers of rows only, so they are not its examples
-        p = FarApart("weights", len(rows), max(2, like.samples), generator)
-        way = _try_values(trial, rows, p, like)
-        ways.append(way if ways else _try_samples(trial, rows, p, like, way))
-    return max(ways, key=BATCHINGS.index)
+        p = FarApart("weights", length, max(2, like.samples), generator)
+        batching = _try_values(probe, rows, p, like)
+        batchings.append(batching if batchings else _try_samples(probe, rows, p, like, batching))
+    return max(batchings, key=BATCHINGS.index)
 
 
-def _try_one(trial: Probe, x: Tensor, like: Pass, generator: torch.Generator) -> None:
+def _try_one(probe: Probe, x: Tensor, like: Pass, generator: torch.Generator) -> None:
     """Run the net under one sample, as the estimator draws it."""
-    with trial.eval_mode():
-        trial.run(x, Pass(like.estimator, len(x), 1, generator))
+    with eval_mode(probe.net):
+        probe.run(x, Pass(like.estimator, len(x), 1, generator))
 
 
-def _probes(x: Tensor) -> list[Tensor]:
-    """Return inputs of two different lengths: an axis that is as long as one batch is not as long as the other.
-
-    One row alone would broadcast, and hide a mismatch.
-    """
-    least = max(2, len(x))
-    return [x[torch.arange(rows, device=x.device) % len(x)] for rows in (least, least + 1)]
-
-
-def _try_values(trial: Probe, x: Tensor, p: Pass, like: Pass) -> Batching:
-    """Compare samples that travel together with each of them alone, where the net draws no random numbers."""
-    with trial.eval_mode():
+def _try_values(probe: Probe, x: Tensor, p: Pass, like: Pass) -> Batching:
+    """Compare samples that travel together with some of them alone, in eval mode; a random net cannot be compared."""
+    with eval_mode(probe.net):
         try:
-            expanded = trial.run(x, p, shared=False)
-        except Exception:  # whatever a net says that cannot take so many rows, or whose weights are read
+            expanded = probe.run(x, p, shared=False)
+        except Exception:  # whatever a net raises that cannot take so many rows, or whose weights are read
             return "alone"
         some = sorted({s * (p.samples - 1) // (MOST_ALONE - 1) for s in range(MOST_ALONE)})
-        alone = trial.run_alone(x, p, some)
+        alone = torch.cat([probe.run(x, q) for q in split_samples(p, some)])
         tolerance = rounding_tolerance(alone)
-        if expanded[some].shape != alone.shape or not (trial.has_rolled or agree(expanded[some], alone, tolerance)):
+        if expanded[some].shape != alone.shape or not (probe.is_random or agree(expanded[some], alone, tolerance)):
             return _go_alone(like)
         try:
-            shared = trial.run(x, p, shared=True)
+            shared = probe.run(x, p, shared=True)
         except Exception:
             return "expanded"
         return "shared" if agree(shared, expanded, tolerance) else "expanded"
 
 
-def _try_samples(trial: Probe, x: Tensor, p: Pass, like: Pass, way: Batching) -> Batching:
-    """Return ``way``, or the next one in which samples do not depend on each other in the net's present mode."""
-    for each in BATCHINGS[BATCHINGS.index(way) : -1]:
+def _try_samples(probe: Probe, x: Tensor, p: Pass, like: Pass, batching: Batching) -> Batching:
+    """Return ``batching``, or the next one in which samples do not depend on each other in the net's present mode."""
+    for each in BATCHINGS[BATCHINGS.index(batching) : -1]:
         try:
-            if trial.keeps_apart(x, p, shared=each == "shared"):
+            if probe.keeps_apart(x, p, shared=each == "shared"):
                 return each
         except Exception:
             continue
-    return "alone" if way == "alone" else _go_alone(like)
+    return "alone" if batching == "alone" else _go_alone(like)
 
 
 def _go_alone(like: Pass) -> Batching:
-    """Let samples go one by one; but where each row has weights of its own, that does not keep them apart."""
+    """Let samples travel alone, unless the estimator gives each row weights of its own: that would not help then."""
     if like.estimator != "weights":
         raise RuntimeError(
             f"estimator {like.estimator!r} cannot serve a net that looks across the rows of a batch, each of which has "
@@ -323,11 +301,7 @@ def mean_forward(net: nn.Module, x: Tensor) -> Tensor:
 
 
 def plan(
-    x: Tensor,
-    samples: int,
-    estimator: Estimator,
-    stack: bool | None = None,
-    generator: torch.Generator | None = None,
+    x: Tensor, samples: int, estimator: Estimator, stack: bool | None = None, generator: torch.Generator | None = None
 ) -> list[Pass]:
     """Return the passes that bring ``x`` through a net under ``samples`` samples: one for all, or one each."""
     count("samples", samples)
@@ -339,31 +313,30 @@ def plan(
 
 
 def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
-    """Run ``x`` through ``net`` under the pass ``p``, in the way that the net allows."""
+    """Run ``x`` through ``net`` under the pass ``p``, with the batching that the net allows."""
     try:
         return _walk(net, x, p, choose_sample_batching(net, x, p))
     except RuntimeError:
         if p.samples == 1 or not forget(net):
             raise
-    first = BATCHINGS.index(choose_sample_batching(net, x, p))  # the net may have changed since it was tried
-    for way in BATCHINGS[first:]:  # or may take other layers now: some skip layers at random
+    first = BATCHINGS.index(choose_sample_batching(net, x, p))  # the net may have changed since it was probed
+    for batching in BATCHINGS[first:]:  # or may take other layers now: some skip layers at random
         p.perturbed.clear()
         try:
-            output = _walk(net, x, p, way)
+            output = _walk(net, x, p, batching)
         except RuntimeError:
-            if way == BATCHINGS[-1]:
+            if batching == BATCHINGS[-1]:
                 raise
             continue
-        remember(net, x, p, way)
+        remember(net, x, p, batching)
         break
     return output
 
 
-def _walk(net: nn.Module, x: Tensor, p: Pass, way: Batching) -> Tensor:
-    if way != "alone" or p.samples == 1:
-        return run(net, x, p, shared=way != "expanded")
-    given = [{g: w[s] for g, w in p.drawn.items()} for s in range(p.samples)]
-    alone = [Pass(p.estimator, p.rows, 1, p.generator, drawn) for drawn in given]
+def _walk(net: nn.Module, x: Tensor, p: Pass, batching: Batching) -> Tensor:
+    if batching != "alone" or p.samples == 1:
+        return run(net, x, p, shared=batching != "expanded")
+    alone = split_samples(p, range(p.samples))
     outputs = torch.cat([run(net, x, q) for q in alone])
     p.drawn = stack_drawn_weights(alone)
     return outputs

@@ -23,7 +23,7 @@ from ucb.bayes import gaussians
 from ucb.bayes.posterior import Gaussian
 from ucb.data.streams.tasks import Stream
 from ucb.engine.training import rows_at_once
-from ucb.kernels.triton import fused
+from ucb.kernels.triton import launch
 from ucb.methods import EvalContext, Method
 from ucb.methods.bayesian import BayesianMethod
 from ucb.metrics.calibration import calibration
@@ -147,7 +147,7 @@ def _read(rows: list[Tensor]) -> list[Any]:
 
 def kernels_on(device: torch.device) -> str:
     """Say in one line which kernels draw noise on a device."""
-    status = fused.status() if device.type == "cuda" else kernels.status()
+    status = launch.status() if device.type == "cuda" else kernels.status()
     return status.splitlines()[0]
 
 

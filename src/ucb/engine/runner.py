@@ -197,7 +197,7 @@ def _carry_out(run: Run, planned: PlannedRun, beside: int = 0) -> Found:
     except FileNotFoundError:
         if planned.folder.is_dir():
             raise
-        raise RuntimeError(f"{order.folder} was removed while its run went on: what it learnt is lost") from None
+        raise RuntimeError(f"{planned.folder} was removed while its run went on: what it learnt is lost") from None
     return result
 
 

@@ -106,7 +106,6 @@ FLAGS = ["-O3", "-march=native", "-fno-math-errno", "-fno-trapping-math", "-fass
 FLAGS += ["-std=c11", "-fPIC", "-shared"]
 
 
-@functools.cache
 def load_library() -> ctypes.CDLL | None:
     """Return the compiled kernels, or None where they are switched off or cannot be built (see ``status``)."""
     return _load()[0]

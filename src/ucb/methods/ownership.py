@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes import gaussians, mean_forward
-from ucb.bayes.posterior import inverse_softplus
+from ucb.kernels.softplus import inverse_softplus
 from ucb.methods.base import EvalContext, Method, TaskData, TaskInfo
 from ucb.methods.bayesian import BayesianMethod
 from ucb.nets import HeadedNet

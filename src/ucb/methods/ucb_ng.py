@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.curvature import class_roots
-from ucb.kernels.side_stream import mark, run_beside
+from ucb.kernels.side_stream import record_event, run_on_side_stream
 from ucb.methods.base import TaskData, TaskInfo, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import UCBNG
@@ -97,7 +97,7 @@ class UCBNGMethod(BayesianMethod):
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the likelihood, and observe the curvature, on a GPU at the same time."""
-        before, rows, means = mark(x), self._rows(len(x)), self.optimizer.learning_means()
+        before, rows, means = record_event(x), self._rows(len(x)), self.optimizer.learning_means()
         with self.optimizer.sparing_rho():
             nll = super().add_gradients(x, y)
 
@@ -105,7 +105,7 @@ class UCBNGMethod(BayesianMethod):
             seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
             return self.optimizer.see(self.objective, self.net, seen)
 
-        found = run_beside(look, x, since=before, which=CURVATURE)
+        found = run_on_side_stream(look, x, since=before, which=CURVATURE)
         self.optimizer.add_curvature(means, found(), rows)
         return nll
 

@@ -19,13 +19,19 @@ class Calibration(NamedTuple):
 
 
 def calibration(probabilities: Tensor, target: Tensor, bins: int = 15) -> Calibration:
-    """Return all three; all is checked once, and last: a GPU works on the rest until it has to tell."""
+    """Return all three. The rows are checked once and last: until then a GPU need not be waited for."""
     _check_shapes(probabilities, target)
     count("bins", bins)
-    losses, held = _nlls(probabilities, target), _reliability(probabilities, target, bins)
-    found = Calibration(losses, _ece(held, probabilities), held)
+    possible = target.clamp(0, probabilities.shape[1] - 1)  # other labels are refused below
+    true = probabilities.gather(1, possible.unsqueeze(1)).squeeze(1)
+    confidence, label = probabilities.max(1)
+    index = (confidence * bins).ceil().long().sub_(1).clamp_(0, bins - 1)
+    rows = torch.stack([torch.ones_like(confidence), confidence, label == target], 1).double()
+    held = torch.zeros(bins, 3, dtype=rows.dtype, device=rows.device).index_add_(0, index, rows)
+    _, confidences, right = held.unbind(1)
+    error = ((right - confidences).abs().sum() / len(probabilities)).to(probabilities.dtype)
     _check_rows(probabilities, target)
-    return found
+    return Calibration(-true.clamp_min(torch.finfo(true.dtype).tiny).log(), error, held)
 
 
 def nll(probabilities: Tensor, target: Tensor) -> Tensor:
@@ -35,19 +41,13 @@ def nll(probabilities: Tensor, target: Tensor) -> Tensor:
 
 def nlls(probabilities: Tensor, target: Tensor) -> Tensor:
     """Return the negative log-probability of every row's true class, in nats."""
-    _check(probabilities, target)
-    return _nlls(probabilities, target)
-
-
-def _nlls(probabilities: Tensor, target: Tensor) -> Tensor:
-    known = target.clamp(0, probabilities.shape[1] - 1)  # others are refused, but it may be after this
-    true = probabilities.gather(1, known.unsqueeze(1)).squeeze(1)
-    return -true.clamp_min(torch.finfo(true.dtype).tiny).log()
+    return calibration(probabilities, target).nlls
 
 
 def brier(probabilities: Tensor, target: Tensor) -> Tensor:
     """Return the mean squared distance between probabilities and the truth as a unit vector (0 to 2)."""
-    _check(probabilities, target)
+    _check_shapes(probabilities, target)
+    _check_rows(probabilities, target)
     truth = torch.nn.functional.one_hot(target, probabilities.shape[1])
     return (probabilities - truth).square().sum(1).mean()
 
@@ -57,12 +57,7 @@ def ece(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor:
 
     The bins are equally wide, open to the left and closed to the right, and weighted by how many rows they hold.
     """
-    return _ece(reliability(probabilities, target, bins), probabilities)
-
-
-def _ece(held: Tensor, probabilities: Tensor) -> Tensor:
-    _, confidence, right = held.unbind(1)
-    return ((right - confidence).abs().sum() / len(probabilities)).to(probabilities.dtype)
+    return calibration(probabilities, target, bins).ece
 
 
 def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor:
@@ -70,21 +65,7 @@ def reliability(probabilities: Tensor, target: Tensor, bins: int = 15) -> Tensor
 
     They are [bins, 3] in double precision: the difference of the last two is small beside them.
     """
-    _check(probabilities, target)
-    count("bins", bins)
-    return _reliability(probabilities, target, bins)
-
-
-def _reliability(probabilities: Tensor, target: Tensor, bins: int) -> Tensor:
-    confidence, label = probabilities.max(1)
-    index = (confidence * bins).ceil().long().sub_(1).clamp_(0, bins - 1)
-    rows = torch.stack([torch.ones_like(confidence), confidence, label == target], 1).double()
-    return torch.zeros(bins, 3, dtype=rows.dtype, device=rows.device).index_add_(0, index, rows)
-
-
-def _check(probabilities: Tensor, target: Tensor) -> None:
-    _check_shapes(probabilities, target)
-    _check_rows(probabilities, target)
+    return calibration(probabilities, target, bins).reliability
 
 
 def _check_shapes(probabilities: Tensor, target: Tensor) -> None:

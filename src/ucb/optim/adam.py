@@ -24,8 +24,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.optim.adam import adam
 
-from ucb.bayes.posterior import inverse_softplus
 from ucb.checks import count, positive
+from ucb.kernels.softplus import inverse_softplus
 from ucb.optim.base import Group, PerWeightOptimizer
 
 EPS = 1e-8

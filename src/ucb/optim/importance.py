@@ -81,10 +81,7 @@ class Freeze:
         self._optimizer = optimizer
         if isinstance(optimizer, PerWeightOptimizer):  # the end of a task moves sigma outside of a step
             optimizer.frozen.update(self.masks)
-        self._hooks = (
-            optimizer.register_step_pre_hook(self._before),
-            optimizer.register_step_post_hook(self._after),
-        )
+        self._hooks = (optimizer.register_step_pre_hook(self._before), optimizer.register_step_post_hook(self._after))
 
     def remove(self) -> None:
         """Let the weights move again."""

@@ -20,9 +20,9 @@ from torch import Tensor, nn
 
 from ucb.bayes.curvature import signed_gradients
 from ucb.bayes.elbo import ELBO
-from ucb.bayes.posterior import inverse_softplus
 from ucb.checks import check_mask, count, positive
-from ucb.kernels.triton import fused
+from ucb.kernels.softplus import inverse_softplus
+from ucb.kernels.triton import fused, launch
 from ucb.optim.base import Group, PerWeightOptimizer
 
 PASSES = 128
@@ -183,9 +183,19 @@ class UCBNG(PerWeightOptimizer):
             assert mu.grad is not None
             numbers = group["lr"], self.temperature, group["size"], self.beta, self.rows
             fused.natural(mu, rho, mu.grad, self.observed[mu], *known, *numbers)
-        else:
-            self._learn_sigma(group)
-            self._learn_mean(group)
+            return
+        if mu in self.observed:
+            state = self.state[mu]
+            # lerp to the squares, in place and with a weight that is a tensor: a captured step replays it
+            state["curvature"].lerp_(self.observed[mu].square() / self.rows, mean_rate(state["seen"], self.beta))
+            if group["batch"]:
+                self._learn_precision(group, group["batch"])
+            self._set_rho(group)
+        if mu.grad is not None:
+            direction = mu.grad if mu not in self.movable else mu.grad.where(self.movable[mu], 0)
+            if self.pull:
+                direction = torch.addcmul(direction, self._delta(group), mu - self.state[mu]["anchor"])
+            self.descend(mu, direction, group["lr"])
 
     def _can_fuse(self, group: Group) -> bool:
         """Say whether one kernel on a GPU does the whole step: it knows neither pull nor frozen weights nor streams."""
@@ -193,27 +203,7 @@ class UCBNG(PerWeightOptimizer):
         if self.pull or group["batch"] or mu in self.frozen or rho in self.frozen or not rho.requires_grad:
             return False
         gradients = mu.grad, self.observed.get(mu)
-        return fused.supports(mu, rho) and all(g is not None and fused.supports(g) for g in gradients)
-
-    def _learn_sigma(self, group: Group) -> None:
-        mu = group["params"][0]
-        if mu not in self.observed:
-            return
-        state = self.state[mu]
-        # lerp to the squares, in place and with a weight that is a tensor: a captured step replays it
-        state["curvature"].lerp_(self.observed[mu].square() / self.rows, mean_rate(state["seen"], self.beta))
-        if group["batch"]:
-            self._learn_precision(group, group["batch"])
-        self._set_rho(group)
-
-    def _learn_mean(self, group: Group) -> None:
-        mu = group["params"][0]
-        if mu.grad is None:
-            return
-        direction = mu.grad if mu not in self.movable else mu.grad.where(self.movable[mu], 0)
-        if self.pull:
-            direction = torch.addcmul(direction, self._delta(group), mu - self.state[mu]["anchor"])
-        self.descend(mu, direction, group["lr"])
+        return launch.supports(mu, rho) and all(g is not None and launch.supports(g) for g in gradients)
 
     @torch.no_grad()
     def consolidate(self) -> None:

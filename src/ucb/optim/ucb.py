@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ucb.checks import not_negative, one_of, positive
-from ucb.kernels.triton import fused
+from ucb.kernels.triton import fused, launch
 from ucb.optim.base import Group, PerWeightOptimizer
 from ucb.optim.importance import RateScale
 
@@ -87,7 +87,7 @@ class UCB(PerWeightOptimizer):
 
     def _is_fused(self, group: Group) -> bool:
         """Say whether one kernel moves mu and rho."""
-        return group["is_gaussian"] and all(p.grad is not None and fused.supports(p, p.grad) for p in group["params"])
+        return group["is_gaussian"] and all(p.grad is not None and launch.supports(p, p.grad) for p in group["params"])
 
     def can_scale_gradients(self) -> bool:
         """Whether one kernel moves each weight tensor that has a gradient, by that alone."""

@@ -6,36 +6,36 @@ by side (channels_last), which is how a GPU convolves fastest. In memory that is
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ucb.bayes.passes import Pass, pass_for
 from ucb.bayes.posterior import Gaussian
+from ucb.kernels.triton.launch import apply
 
 
 def samples_by_pixel(x: Tensor, samples: int) -> Tensor:
     """Return rows [B*S, C, H, W] as [B, S*C, H, W], channels_last."""
     rows, channels, height, width = x.shape
     pixels = x.permute(0, 2, 3, 1).reshape(rows // samples, samples, height * width, channels)
-    return middle_swapped(pixels).view(rows // samples, height, width, -1).permute(0, 3, 1, 2)
+    return swap_middle(pixels).view(rows // samples, height, width, -1).permute(0, 3, 1, 2)
 
 
 def rows_by_pixel(x: Tensor, samples: int) -> Tensor:
     """Return [B, S*C, H, W] as rows [B*S, C, H, W], channels_last."""
     rows, channels, height, width = x.shape
     pixels = x.permute(0, 2, 3, 1).reshape(rows, height * width, samples, channels // samples)
-    return middle_swapped(pixels).view(rows * samples, height, width, -1).permute(0, 3, 1, 2)
+    return swap_middle(pixels).view(rows * samples, height, width, -1).permute(0, 3, 1, 2)
 
 
-def middle_swapped(x: Tensor) -> Tensor:
+def swap_middle(x: Tensor) -> Tensor:
     """Return [a, b, c, d] as [a, c, b, d], contiguous."""
-    apply: Any = _MiddleSwapped.apply
-    return cast(Tensor, apply(x))
+    return apply(_SwapMiddle, x)
 
 
-class _MiddleSwapped(torch.autograd.Function):
+class _SwapMiddle(torch.autograd.Function):
     """The way back is the same way."""
 
     @staticmethod
@@ -50,7 +50,7 @@ class _MiddleSwapped(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         """Copy back."""
-        return middle_swapped(grad)
+        return swap_middle(grad)
 
 
 def _in_large_pieces(x: Tensor) -> Tensor:

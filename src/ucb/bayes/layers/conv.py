@@ -13,35 +13,13 @@ from ucb.bayes.posterior import Gaussian
 class BayesConv(Affine):
     """A one- or two-dimensional convolution with Gaussian weights."""
 
-    def __init__(
-        self,
-        weight: Gaussian,
-        bias: Gaussian | None = None,
-        *,
-        stride: tuple[int, ...],
-        padding: str | tuple[int, ...],
-        dilation: tuple[int, ...],
-        groups: int = 1,
-        wrap: tuple[str, tuple[int, ...]] | None = None,
-    ) -> None:
+    def __init__(self, weight: Gaussian, bias: Gaussian | None, *, like: nn.Conv1d | nn.Conv2d) -> None:
         super().__init__(weight, bias)
-        self.stride, self.padding, self.dilation, self.groups = stride, padding, dilation, groups
-        self.wrap = wrap
+        has_zeros = like.padding_mode == "zeros"
+        self.stride, self.dilation, self.groups = like.stride, like.dilation, like.groups
+        self.padding = like.padding if has_zeros else (0,) * len(like.stride)
+        self.wrap = None if has_zeros else (like.padding_mode, tuple(like._reversed_padding_repeated_twice))
         """A padding other than zeros: its mode, and its widths as ``F.pad`` takes them."""
-
-    @classmethod
-    def like(cls, layer: nn.Conv1d | nn.Conv2d, weight: Gaussian, bias: Gaussian | None) -> BayesConv:
-        """Make the Bayesian form of an ordinary convolution."""
-        zeros = layer.padding_mode == "zeros"
-        return cls(
-            weight,
-            bias,
-            stride=layer.stride,
-            padding=layer.padding if zeros else (0,) * len(layer.stride),
-            dilation=layer.dilation,
-            groups=layer.groups,
-            wrap=None if zeros else (layer.padding_mode, tuple(layer._reversed_padding_repeated_twice)),
-        )
 
     def transform(self, x: Tensor, weights: Weights) -> Tensor:
         """Apply one set of filters."""

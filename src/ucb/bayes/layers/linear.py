@@ -11,8 +11,8 @@ from torch import Tensor
 from ucb.bayes.layers.base import Affine, Weights
 from ucb.bayes.passes import Pass
 from ucb.bayes.posterior import Gaussian
-from ucb.kernels.side_stream import run_beside
-from ucb.kernels.triton import fused, narrow
+from ucb.kernels.side_stream import run_on_side_stream
+from ucb.kernels.triton import fused, launch, narrow
 
 
 class BayesLinear(Affine):
@@ -46,7 +46,7 @@ class BayesLinear(Affine):
         if p.estimator != "local" or x.dim() != 2:
             return super().perturb(x, p)
         weight, bias = self._claim(p)
-        if fused.supports(*(g.rho for g in (weight, bias) if g is not None)):
+        if launch.supports(*(g.rho for g in (weight, bias) if g is not None)):
             return self._perturb_fused(x, weight, bias, p)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
         spread = self._output_spread(x, weight, bias).to(mean.dtype)
@@ -64,7 +64,7 @@ class BayesLinear(Affine):
         def variance() -> Tensor:
             return self._output_variance(x, weight, bias, p.sigma_squared)
 
-        wait = run_beside(variance, x)
+        wait = run_on_side_stream(variance, x)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
         return fused.local_noise(mean.float(), wait(), *p.new_noise(x.device), samples)
 

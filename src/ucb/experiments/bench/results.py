@@ -27,7 +27,7 @@ from ucb.experiments.bench import steps
 from ucb.experiments.bench.steps import NETS, MLPSizes, ResNetSizes, bayesian_step, mixture, ordinary_step
 from ucb.experiments.bench.tables import FLOOR, SpeedBar, TimingTable, judge_limit, tabulate
 from ucb.experiments.bench.timing import Contender, Work, describe_machine, measure, one_thread
-from ucb.kernels.triton import fused
+from ucb.kernels.triton import launch
 
 Rivals = Callable[[MLPSizes, Tensor, Tensor], Mapping[str, Callable[[], Work]]]
 """Builds the steps of other libraries on a batch, by the names of their rows."""
@@ -147,7 +147,7 @@ def gpu_result(
             tables[name] = measure_resnet(sizes, timing)
     return {
         "nets": tables,
-        "kernels": fused.status(),
+        "kernels": launch.status(),
         "machine": describe_machine(timing.device),
         "versions": versions(timing.device),
         "repeats": timing.repeats,

@@ -20,7 +20,7 @@ import torch
 
 from ucb import kernels
 from ucb.engine.training import Precision, set_precision
-from ucb.kernels.triton import fused
+from ucb.kernels.triton import launch
 
 Step = Callable[[], object]
 RunSteps = Callable[[int], None]
@@ -144,7 +144,7 @@ def without_kernels(device: torch.device) -> Iterator[None]:
     before = os.environ.get("UCB_KERNELS")
     os.environ["UCB_KERNELS"] = "off"
     try:
-        if fused.available(device):
+        if launch.available(device):
             raise RuntimeError("the GPU's kernels cannot be switched off here")
         yield
     finally:

@@ -3,7 +3,7 @@
 
 One program works on one block of elements and keeps what it computes in registers. Noise is never stored: whoever needs
 a number again makes it again from the same counter. An argument that is None costs nothing, since a kernel is compiled
-anew for it. ``fused`` and ``noise`` say what each kernel is for.
+anew for it. ``fused`` says what each kernel is for.
 """
 
 import triton
@@ -210,20 +210,7 @@ def gradients_kernel(
 
 
 @triton.jit
-def descend_kernel(
-    mu,
-    rho,
-    grad_mu,
-    grad_rho,
-    scale_mu,
-    scale_rho,
-    keep,
-    factor,
-    n,
-    lr,
-    rho_lr,
-    block: tl.constexpr,
-):
+def descend_kernel(mu, rho, grad_mu, grad_rho, scale_mu, scale_rho, keep, factor, n, lr, rho_lr, block: tl.constexpr):
     """Move mu and rho against their gradients times a factor, each weight at its own rate."""
     at = tl.program_id(0) * block + tl.arange(0, block)
     inside = at < n

@@ -6,12 +6,12 @@ the device, so a CUDA graph can record it, once the kernels have run before.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ucb.kernels.triton.launch import MOST, available, module_of, start
+from ucb.kernels.triton.launch import MOST, apply, available, module_of, start
 
 TILE = 8192
 """Most elements that a program holds at a time. A group that fits is read once."""
@@ -114,5 +114,4 @@ def group_norm(x: Tensor, groups: int, eps: float, weight: Tensor | None = None,
     misfit = _misfit(x, groups, weight, bias)
     if misfit is not None:
         raise ValueError(misfit)
-    apply: Any = _GroupNorm.apply
-    return cast(Tensor, apply(x, weight, bias, groups, eps))
+    return apply(_GroupNorm, x, weight, bias, groups, eps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import os
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -50,7 +50,7 @@ def _missing() -> str | None:
     if not torch.cuda.is_available():
         return "no CUDA device"  # and Triton, which takes its time, is not imported to find out more
     try:
-        _source()
+        module_of("fused_source")
     except ImportError as error:
         return f"no Triton: {error}"
     return None
@@ -62,14 +62,10 @@ def module_of(name: str) -> Any:
     return importlib.import_module(f"ucb.kernels.triton.{name}")
 
 
-def _source() -> Any:
-    return module_of("fused_source")
-
-
 def launch(kernel: str, n: int, *args: Tensor | float | None, **constants: int | bool) -> None:
     """Start ``kernel`` for n elements on the device of the first argument."""
     if n > 0:
-        start(_source(), kernel, (blocks(n),), *args, **constants, block=BLOCK, num_warps=WARPS)
+        start(module_of("fused_source"), kernel, (blocks(n),), *args, **constants, block=BLOCK, num_warps=WARPS)
 
 
 def start(
@@ -80,6 +76,11 @@ def start(
     assert isinstance(first, Tensor)
     with torch.cuda.device_of(first):
         getattr(source, kernel)[grid](*args, **constants)
+
+
+def apply(function: type[torch.autograd.Function], *args: Any) -> Tensor:
+    """Call a function of autograd, whose types PyTorch does not tell."""
+    return cast(Tensor, function.apply(*args))
 
 
 def blocks(n: int) -> int:

@@ -7,14 +7,13 @@ instead of the variance: it has the same size, and backward then needs no noise.
 
 from __future__ import annotations
 
-from typing import Any, cast
+from typing import Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from ucb.bayes.posterior import Gaussian
-from ucb.kernels.noise import check_noise
-from ucb.kernels.triton.launch import BLOCK, WARPS, blocks, mask_of, module_of, size_of, start, supports
+from ucb.kernels.triton.fused import check_noise
+from ucb.kernels.triton.launch import BLOCK, WARPS, apply, blocks, mask_of, module_of, size_of, start, supports
 
 MOST_OUTPUTS = 64
 """They must fit into one tile."""
@@ -41,6 +40,14 @@ STAGES = 4
 """Tiles under way: three are loaded while one is multiplied, which every GPU with such copies has the memory for."""
 
 
+class Gaussian(Protocol):
+    """What is read of a :class:`ucb.bayes.Gaussian`."""
+
+    mu: nn.Parameter
+    rho: nn.Parameter
+    keep: Tensor | None
+
+
 def is_supported(x: Tensor, weight: Gaussian, bias: Gaussian | None) -> bool:
     """Say whether ``narrow_linear`` can work on this input and these weights, and is meant for their sizes."""
     outputs, inputs = weight.mu.shape
@@ -55,9 +62,8 @@ def narrow_linear(x: Tensor, weight: Gaussian, bias: Gaussian | None, seed: Tens
     The output's noise is that of sample 0 of its elements under ``seed`` and ``salt``. Where the output's variance is 0
     there is neither noise nor a gradient by it.
     """
-    apply: Any = NarrowLinear.apply
     more = (None, None, None) if bias is None else (bias.mu, bias.rho, bias.keep)
-    return cast(Tensor, apply(x, weight.mu, weight.rho, weight.keep, *more, seed, salt))
+    return apply(NarrowLinear, x, weight.mu, weight.rho, weight.keep, *more, seed, salt)
 
 
 class NarrowLinear(torch.autograd.Function):
@@ -92,58 +98,36 @@ class NarrowLinear(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        """Return the gradients that are asked for: by the input, and by mu and rho of weights and biases."""
+        """Return the gradients that are asked for: by the input, and by mu and rho of weights and biases.
+
+        Those of weights and biases are each chunk of rows' share, and then the sum of these.
+        """
         x, mu, rho, keep, bias_rho, bias_keep, slope = ctx.saved_tensors
-        wanted = ctx.needs_input_grad
+        wanted, tile, mask = ctx.needs_input_grad, ctx.tile, mask_of(keep, mu)
         grad = grad.contiguous()
         size_of(slope, grad)
-        by_x = _by_input(grad, slope, x, mu, rho, mask_of(keep, mu), ctx.tile) if wanted[0] else None
-        found: tuple[Tensor | None, ...] = (None,) * 4
+        (rows, inputs), outputs = x.shape, len(mu)
+        across = -(-inputs // tile["block"])
+        by_x = by_mu = by_rho = bias_parts = bias_by_mu = bias_by_rho = bias_mask = None
+        if wanted[0]:
+            by_x = torch.empty_like(x)
+            grid, tensors = (across, -(-rows // INPUT_ROWS)), (grad, slope, x, mu, rho, mask, by_x)
+            _start("input_kernel", grid, WARPS, *tensors, rows, inputs, outputs, **tile, block_rows=INPUT_ROWS)
         if any(wanted[i] for i in (1, 2, 4, 5)):
-            found = _by_weights(grad, slope, x, rho, mask_of(keep, mu), bias_rho, bias_keep, ctx.tile)
-        by_mu, by_rho, bias_by_mu, bias_by_rho = found
+            chunk = -(-rows // (CHUNKS * ROWS)) * ROWS
+            chunks = -(-rows // chunk)
+            parts = x.new_empty(chunks, 2, outputs, inputs)
+            by_mu, by_rho = torch.empty_like(rho), torch.empty_like(rho)
+            if bias_rho is not None:
+                bias_parts = x.new_empty(chunks, 2, outputs)
+                bias_by_mu, bias_by_rho = torch.empty_like(bias_rho), torch.empty_like(bias_rho)
+                bias_mask = mask_of(bias_keep, bias_rho)
+            shares = (grad, slope, x, parts, bias_parts, rows, inputs, outputs, chunk)
+            _start("weights_kernel", (across, chunks), WARPS, *shares, **tile, block_rows=ROWS)
+            sums = (parts, rho, mask, by_mu, by_rho, bias_parts, bias_rho, bias_mask, bias_by_mu, bias_by_rho)
+            n, sizes = outputs * inputs, {"chunks": chunks, "block": BLOCK}
+            _start("finish_kernel", (blocks(n),), WARPS, *sums, n, outputs, **sizes)
         return by_x, by_mu, by_rho, None, bias_by_mu, bias_by_rho, None, None, None
-
-
-def _by_input(
-    grad: Tensor, slope: Tensor, x: Tensor, mu: Tensor, rho: Tensor, mask: Tensor | None, tile: dict[str, Any]
-) -> Tensor:
-    by_x = torch.empty_like(x)
-    (rows, inputs), outputs = x.shape, len(mu)
-    grid = (-(-inputs // tile["block"]), -(-rows // INPUT_ROWS))
-    tensors = (grad, slope, x, mu, rho, mask, by_x)
-    _start("input_kernel", grid, WARPS, *tensors, rows, inputs, outputs, **tile, block_rows=INPUT_ROWS)
-    return by_x
-
-
-def _by_weights(
-    grad: Tensor,
-    slope: Tensor,
-    x: Tensor,
-    rho: Tensor,
-    mask: Tensor | None,
-    bias_rho: Tensor | None,
-    bias_keep: Tensor | None,
-    tile: dict[str, Any],
-) -> tuple[Tensor | None, ...]:
-    """Return the gradients by mu and rho, and by those of the bias: each chunk of rows' share, then their sum."""
-    (rows, inputs), outputs = x.shape, len(rho)
-    chunk = -(-rows // (CHUNKS * ROWS)) * ROWS
-    chunks = -(-rows // chunk)
-    parts = x.new_empty(chunks, 2, outputs, inputs)
-    by_mu, by_rho = torch.empty_like(rho), torch.empty_like(rho)
-    bias_parts = bias_by_mu = bias_by_rho = bias_mask = None
-    if bias_rho is not None:
-        bias_parts = x.new_empty(chunks, 2, outputs)
-        bias_by_mu, bias_by_rho = torch.empty_like(bias_rho), torch.empty_like(bias_rho)
-        bias_mask = mask_of(bias_keep, bias_rho)
-    shares = (grad, slope, x, parts, bias_parts, rows, inputs, outputs, chunk)
-    _start("weights_kernel", (-(-inputs // tile["block"]), chunks), WARPS, *shares, **tile, block_rows=ROWS)
-    weight_sums = (parts, rho, mask, by_mu, by_rho)
-    bias_sums = (bias_parts, bias_rho, bias_mask, bias_by_mu, bias_by_rho)
-    n = outputs * inputs
-    _start("finish_kernel", (blocks(n),), WARPS, *weight_sums, *bias_sums, n, outputs, chunks=chunks, block=BLOCK)
-    return by_mu, by_rho, bias_by_mu, bias_by_rho
 
 
 def _check(x: Tensor, mu: Tensor, rho: Tensor, bias_mu: Tensor | None, bias_rho: Tensor | None) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, cast
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ucb.kernels.triton.launch import BLOCK, WARPS, module_of, start, supports
+from ucb.kernels.triton.launch import BLOCK, WARPS, apply, module_of, start, supports
 
 LONGEST = 1024
 """Elements that one program copies."""
@@ -43,7 +43,7 @@ def note_loss(loss: Tensor, losses: Tensor, turn: Tensor) -> None:
     turn.add_(1)
 
 
-def _start(kernel: str, grid: tuple[int, ...], *args: Tensor | int, **sizes: int) -> None:
+def _start(kernel: str, grid: tuple[int, ...], *args: Tensor | float, **sizes: int) -> None:
     start(module_of("steps_source"), kernel, grid, *args, **sizes, num_warps=WARPS)
 
 
@@ -59,10 +59,8 @@ class _CrossEntropy(torch.autograd.Function):
         losses, grad = logits.new_empty(rows), torch.empty_like(logits)
         width = 1 << (classes - 1).bit_length()
         block = max(1, BLOCK // width)
-        grid, sizes = (-(-rows // block),), {"width": width, "block": block, "num_warps": WARPS}
-        source = module_of("steps_source")
         tensors = (logits, target.contiguous(), losses, grad)
-        start(source, "cross_entropy_kernel", grid, *tensors, rows, classes, **sizes)
+        _start("cross_entropy_kernel", (-(-rows // block),), *tensors, rows, classes, width=width, block=block)
         ctx.save_for_backward(grad)
         return losses.sum()
 
@@ -76,8 +74,7 @@ def cross_entropy(logits: Tensor, target: Tensor) -> Tensor:
     """Return the mean NLL of class indices ``target`` under ``logits`` [rows, classes]."""
     if logits.dim() != 2 or not 0 < logits.shape[1] <= MOST_CLASSES or len(logits) == 0 or not supports(logits):
         return F.cross_entropy(logits, target)
-    apply: Any = _CrossEntropy.apply
-    return cast(Tensor, apply(logits, target))
+    return apply(_CrossEntropy, logits, target)
 
 
 WIDTH = 4096
@@ -110,5 +107,5 @@ def clip_factor(parameters: Iterable[nn.Parameter], most: float, measured: Measu
     squares = torch.cat(sums) if len(sums) > 1 else sums[0].contiguous()
     count, factor = len(squares), squares.new_empty(())
     width = min(WIDTH, 1 << (count - 1).bit_length())
-    start(module_of("steps_source"), "clip_kernel", (1,), squares, factor, count, float(most), width=width)
+    _start("clip_kernel", (1,), squares, factor, count, float(most), width=width)
     return factor

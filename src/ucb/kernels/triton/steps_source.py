@@ -28,9 +28,6 @@ def note_kernel(loss, losses, turn):
     tl.store(turn, now + 1)
 
 
-# mypy: ignore-errors
-
-
 @triton.jit
 def cross_entropy_kernel(logits, target, losses, grad, rows, classes, width: tl.constexpr, block: tl.constexpr):
     """Write every row's share of the mean NLL, and its gradient by the logits."""
