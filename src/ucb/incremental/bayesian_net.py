@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -28,17 +28,10 @@ from ucb.data.streams.tasks import Stream, Task
 from ucb.engine.loop import Run
 from ucb.engine.progress import Progress
 from ucb.engine.training import Schedule, Training
-from ucb.incremental.calibration import RawPrediction, RawPredictionBatches, rows_per_batch
+from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches, rows_per_batch
 from ucb.incremental.inputs import ROWS
-from ucb.incremental.learning import (
-    ERRORS_TO_BE_SURE,
-    WaveOutcome,
-    WaveRequest,
-    choose_asked,
-    describe_change,
-    hash_examples,
-)
-from ucb.incremental.model import Effect, Wave
+from ucb.incremental.learning import WaveOutcome, WaveRequest, choose_asked, describe_change, hash_examples
+from ucb.incremental.model import Effect, Model, Wave
 from ucb.incremental.progress_file import ProgressFile
 from ucb.methods.base import TaskInfo
 from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
@@ -47,12 +40,8 @@ from ucb.observer import Observer
 from ucb.optim import UCBNG
 from ucb.seeds import derived_seed, generator_for
 
-if TYPE_CHECKING:
-    from ucb.incremental.model import Model
-
-SMALLEST = {"small": 10, "alexnet": 22, "resnet18": 8}
-"""The least side of an image that a net can read."""
-NETS = ("small", "mlp", "alexnet", "resnet18")
+NETS = {"small": 10, "mlp": 1, "alexnet": 22, "resnet18": 8}
+"""The nets, and the least side of an image that each can read."""
 HIDDEN = 400
 SAMPLES = 10
 """Weight samples in an answer."""
@@ -60,8 +49,9 @@ CHANNELS = 32
 """About so many numbers has a convolutional net for each pixel of an image."""
 USUAL, LEAST = 1e-3, 1e-5
 """Mutual information that is nothing new, and what is added to it so that there is a logarithm."""
-DENSE = {"lr": 0.5, "temperature": 5e-5, "power": 2.0, "clip": 1.0, "samples": 2}
-CONVOLUTIONAL = {"lr": 0.15, "temperature": 1e-4, "power": 2.0, "spread": 0.1, "samples": 2, "estimator": "weights"}
+SHARED = {"power": 2.0, "samples": 2}
+DENSE = SHARED | {"lr": 0.5, "temperature": 5e-5, "clip": 1.0}
+CONVOLUTIONAL = SHARED | {"lr": 0.15, "temperature": 1e-4, "init_std_ratio": 0.1, "estimator": "weights"}
 """What held-out data chose for the project's benchmarks on MNIST (dense) and CIFAR (convolutional; the temperature is
 lower, which held-out images of five waves of CIFAR10 preferred)."""
 ON_WEIGHTS = "how far the weights it leans on move, in units of their own uncertainty, the important ones foremost"
@@ -82,15 +72,15 @@ def small_net(shape: Sequence[int], head_sizes: Sequence[int]) -> HeadedNet:
 
 def choose_net(shape: Sequence[int]) -> str:
     """Return the name of the net for a shape when nobody chose one."""
-    return "small" if len(shape) == 3 and min(shape[1:]) >= SMALLEST["small"] else "mlp"
+    return "small" if len(shape) == 3 and min(shape[1:]) >= NETS["small"] else "mlp"
 
 
 def check_net(name: str, shape: Sequence[int]) -> str:
     """Return the name of a net, if it can read examples of this shape."""
     if name not in NETS:
         raise ValueError(f"there is no net {name!r}: {nearest(name, NETS)}")
-    if name != "mlp" and (len(shape) != 3 or min(shape[1:]) < SMALLEST[name]):
-        raise ValueError(f"the net {name} reads images of at least {SMALLEST[name]} pixels a side: choose mlp")
+    if name != "mlp" and (len(shape) != 3 or min(shape[1:]) < NETS[name]):
+        raise ValueError(f"the net {name} reads images of at least {NETS[name]} pixels a side: choose mlp")
     return name
 
 
@@ -104,18 +94,6 @@ def build_wave_net(name: str, shape: Sequence[int], head_sizes: Sequence[int], s
             return small_net(shape, head_sizes)
         # statistics of batches that all waves share would follow the last wave
         return alexnet(shape, head_sizes) if name == "alexnet" else resnet18(shape, head_sizes, norm="group")
-
-
-def size_widest_layer(name: str, shape: Sequence[int]) -> tuple[int, int]:
-    """Return inputs and units of the dense layer whose size follows that of the examples, told without making a net."""
-    if name == "mlp":
-        return math.prod(shape), HIDDEN
-    sides = shape[1:]
-    if name == "small":
-        return 64 * math.prod(((side - 2) // 2 - 2) // 2 for side in sides), 256
-    if name == "alexnet":
-        return 256 * math.prod((((side - 3) // 2 - 2) // 2 - 1) // 2 for side in sides), 2048
-    return 1, 512
 
 
 class Doubt(NamedTuple):

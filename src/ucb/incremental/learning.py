@@ -43,8 +43,6 @@ WORTH_SAYING = 0.5
 """The share of a wave that must seem to be learnt already for it to be said."""
 WRONG_TO_NAME = 3
 """Held-out examples of a class that must all be wrong before it is named."""
-ERRORS_TO_BE_SURE = 2.0
-"""Standard errors that the share of familiar examples must be above 0 to count."""
 CHANGES = ((0.03, "hardly at all"), (0.1, "a little"), (0.25, "noticeably"), (float("inf"), "strongly"))
 
 

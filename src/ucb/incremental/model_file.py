@@ -20,20 +20,9 @@ import torch
 from torch import Tensor
 
 from ucb.data.readers import Shape
+from ucb.incremental import checked_file
 from ucb.incremental.calibration import ScoreCalibration
-from ucb.incremental.checked_file import (
-    LARGEST,
-    Content,
-    DamagedModelError,
-    FieldError,
-    Fields,
-    check_tensor,
-    check_text,
-    check_whole,
-    pack,
-    read_content,
-    unpack,
-)
+from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_text, check_whole
 from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import METHODS, Model, Wave
 from ucb.incremental.trunks import build_trunk, supports_patches
@@ -80,10 +69,10 @@ def to_bytes(model: Model) -> bytes:
         "way": facts,
     }
     own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
-    data = pack(values, {**tensors, FIGURES: figures, **own})
+    data = checked_file.pack(values, {**tensors, FIGURES: figures, **own})
     try:
-        _understand(unpack(data), "it")
-    except DamagedModelError as error:
+        _understand(checked_file.unpack(data), "it")
+    except checked_file.DamagedModelError as error:
         raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
     return data
 
@@ -92,17 +81,15 @@ def read_model(path: Path) -> Model:
     """Return the model in a file; whatever is wrong with it is said in one sentence."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
-    return _understand(read_content(path), str(path))
+    return _understand(checked_file.read_content(path), str(path))
 
 
-def _understand(content: Content, path: str) -> Model:
+def _understand(content: checked_file.Content, path: str) -> Model:
     """Return the model that a file describes."""
     try:
         return _join_model(Fields(content[0]), content[1])
-    except FieldError as error:
-        raise DamagedModelError(f"{path} is damaged: {error}") from None
     except FALSE as error:
-        raise DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
+        raise checked_file.DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
 
 
 def _join_model(fields: Fields, tensors: Mapping[str, Tensor]) -> Model:
@@ -176,7 +163,7 @@ def _join_waves(fields: Fields, classes: Sequence[str], tensors: Mapping[str, Te
     lengths = [note.whole("classes", 1, len(classes)) for note in notes]
     figures = check_tensor(tensors, FIGURES, (sum(lengths), 4), torch.int64)
     number, _, asked, right = figures.unbind(1)
-    wrong = (figures < 0).any(1) | (figures > LARGEST).any(1) | (number >= len(classes)) | (right > asked)
+    wrong = (figures < 0).any(1) | (figures > checked_file.LARGEST).any(1) | (number >= len(classes)) | (right > asked)
     if bool(wrong.any()):
         raise FieldError(f"the tensor {FIGURES} holds figures that no waves have")
     return [_join_wave(note, rows.tolist(), classes) for note, rows in zip(notes, figures.split(lengths), strict=True)]
@@ -187,7 +174,7 @@ def _join_wave(note: Fields, rows: list[list[int]], classes: Sequence[str]) -> W
     examples = {classes[number]: learnt for number, learnt, _, _ in rows if learnt}
     held_out = {classes[number]: (asked, right) for number, _, asked, right in rows if asked}
     if not examples or len({row[0] for row in rows}) < len(rows):
-        raise FieldError(f"the wave {name!r} has no examples, or a class twice")
+        raise FieldError(f"the wave {name[:40]!r} has no examples, or a class twice")
     return Wave(name, examples, held_out, _check_fingerprint(note))
 
 
@@ -300,25 +287,24 @@ def _split_net(learner: BayesianNetModel) -> Parts:
 
 def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> BayesianNetModel:
     from ucb.bayes import gaussians
-    from ucb.incremental.bayesian_net import NETS, BayesianNetModel, Doubt, check_net, size_widest_layer
+    from ucb.incremental.bayesian_net import NETS, BayesianNetModel, Doubt, build_wave_net, check_net
 
     facts.only("net", "heads", "size", "seed", "doubt")
     shape, classes = model.shape or (), len(model.classes)
-    net = check_net(facts.one_of("net", NETS), shape)
+    net = check_net(facts.one_of("net", tuple(NETS)), shape)
     heads = facts.list("heads", lambda where, value: _check_head(where, value, classes))
     if len(heads) > len(model.waves) or {number for head in heads for number in head} != set(range(classes)):
         raise FieldError("way.heads do not fit waves and classes")
-    inputs, units = size_widest_layer(net, shape)
-    if inputs * units + units * sum(map(len, heads)) > sum(value.numel() for value in tensors.values()):
-        raise FieldError("shape or heads are too large for the weights")  # seen before a net is made for them
+    with torch.device("meta"):  # tells sizes, and takes no memory: the tensors may be smaller
+        like = build_wave_net(net, shape, [sum(map(len, heads))], 0)
+    if sum(each.numel() for each in like.parameters()) > sum(value.numel() for value in tensors.values()):
+        raise FieldError("shape or heads are too large for the weights")
     learner = BayesianNetModel(shape, net, heads, facts.whole("seed"))
     learner.restore_optimizer(len(heads), facts.whole("size", 1))
     if "doubt" in facts.values:  # earlier versions did not know it
         match facts.get("doubt"):
-            case [float(learnt), float(held_out), float(error)] if error >= 0 and math.isfinite(
-                learnt + held_out + error
-            ):
-                learner.doubt = Doubt(learnt, held_out, error)
+            case [float(learnt), float(held), float(error)] if error >= 0 and math.isfinite(learnt + held + error):
+                learner.doubt = Doubt(learnt, held, error)
             case _:
                 raise FieldError("way.doubt is not three numbers, of which the last is an error")
     wanted = learner.tensors()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +13,8 @@ from torch import Tensor
 from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
 from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled
-from ucb.incremental.model import percent
+from ucb.incremental.model import Model, percent
 from ucb.observer import Observer
-
-if TYPE_CHECKING:
-    from ucb.incremental.model import Model
 
 
 class Predictions(list[dict[str, Any]]):

@@ -255,9 +255,9 @@ class ImageArray(InOneFile):
         self.skipped = [Skipped(f"row {place + 1}", why) for place, why in sorted(whys.items())]
         self._rows = np.array([place for place in range(len(x)) if place not in whys], np.int64)
         if not len(self._rows):
-            raise ValueError(f"{where} holds no image that can be used; {self.skipped[0].name}: {self.skipped[0].why}")
+            raise ValueError(f"{where} holds no image that can be used; {self.skipped[0]}")
         self.names = [f"row {place + 1}" for place in self._rows.tolist()]
-        self.labels = None if labels is None else one_text_each(labels[place] for place in self._rows.tolist())
+        self.labels = None if labels is None else one_text_each((labels[place] for place in self._rows), {})
         self.remarks = lonely(self.labels or [])
         self.shape: Shape = like if like is not None else self._settle_shape()
 

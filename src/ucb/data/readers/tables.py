@@ -21,7 +21,19 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_text, count_words, lonely, one_form, quote, short
+from ucb.data.readers.reader import (
+    InOneFile,
+    Shape,
+    Skipped,
+    as_text,
+    count_words,
+    lonely,
+    one_form,
+    one_text_each,
+    quote,
+    say_first,
+    short,
+)
 from ucb.storage import ceilings, open_checked
 
 USUAL_LABELS = ("label", "class", "target")
@@ -155,33 +167,28 @@ class TableRows(InOneFile):
 
     def gather(self, blocks: Iterator[RowBlock]) -> TableRows:
         """Take the rows of all blocks that can be used."""
-        buffer, rows, known = array("f"), array("q"), dict[str, str]()
-        seen = 0
-        without: dict[int, str] | None = None
+        buffer, rows, known, seen = array("f"), array("q"), dict[str, str](), 0
+        without: dict[int, str] = {}
         for block in blocks:
-            if without is None:
-                without = dict(block.not_numbers)
-            else:
-                without = {place: text for place, text in without.items() if place in block.not_numbers}
-            kept = self._usable(block, seen)
+            last = without if seen else block.not_numbers
+            without = {place: text for place, text in last.items() if place in block.not_numbers}
+            kept = self._find_usable(block, seen)
             buffer.frombytes(np.ascontiguousarray(block.numbers[kept]).tobytes())
             rows.extend((kept + seen + 1).tolist())
             if self.labels is not None and block.labels is not None:
-                taken = (one_form(str(block.labels[place])) for place in kept.tolist())
-                self.labels += [known.setdefault(label, label) for label in taken]  # one text for each class
+                self.labels += one_text_each((block.labels[place] for place in kept.tolist()), known)
             seen += len(block.numbers)
             if seen >= ENOUGH:
                 _refuse_text(self.choice, without)
-        _refuse_text(self.choice, without or {})
+        _refuse_text(self.choice, without)
         if not rows:
-            reason = f"; {self.skipped[0].name}: {self.skipped[0].why}" if self.skipped else ""
-            raise ValueError(f"{self.choice.where} holds no row that can be used{reason}")
+            raise ValueError(f"{self.choice.where} holds no row that can be used{say_first('; ', self.skipped)}")
         self._numbers = np.frombuffer(buffer, np.float32).reshape(-1, *self.shape)
         self._rows = np.frombuffer(rows, np.int64)
         self.remarks += lonely(self.labels or [])
         return self
 
-    def _usable(self, block: RowBlock, seen: int) -> npt.NDArray[np.int64]:
+    def _find_usable(self, block: RowBlock, seen: int) -> npt.NDArray[np.int64]:
         """Return the places of the rows that can be used, and list the others."""
         finite = np.isfinite(block.numbers)
         unlabelled = [] if block.labels is None else [place for place, text in enumerate(block.labels) if not text]
@@ -197,10 +204,8 @@ class TableRows(InOneFile):
             line = "" if block.lines is None else f" (line {block.lines[place]})"
             self.skipped.append(Skipped(f"row {seen + place + 1}", why + line))
         if len(self.skipped) > ceilings.UNUSABLE:
-            first = self.skipped[0]
-            raise ValueError(
-                f"{self.choice.where}: more than {ceilings.UNUSABLE:,} rows cannot be used; {first.name}: {first.why}"
-            )
+            said = f"more than {ceilings.UNUSABLE:,} rows cannot be used; {self.skipped[0]}"
+            raise ValueError(f"{self.choice.where}: {said}")
         return np.array([place for place in range(len(finite)) if place not in bad], np.int64)
 
 
