@@ -43,7 +43,7 @@ def tar(path, members):
                 archive.addfile(content)
                 continue
             info = tarfile.TarInfo(name)
-            info.num_examples = len(content)
+            info.size = len(content)
             archive.addfile(info, io.BytesIO(content))
     return path
 

@@ -122,7 +122,7 @@ def test_a_checkpoint_beyond_the_memory(tmp_path, monkeypatch):
 
 def header(kind, size, name="a"):
     info = tarfile.TarInfo(name)
-    info.type, info.num_examples = kind, size
+    info.type, info.size = kind, size
     return info.tobuf(tarfile.GNU_FORMAT)
 
 
@@ -192,10 +192,10 @@ PEAK = """
 import re, sys
 from pathlib import Path
 from tests.data.readers.files import everything
-from ucb.data.readers import labelled
+from ucb.data.readers import open_labelled
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 before = peak()
-found, x = everything(labelled(Path(sys.argv[1])))
+found, x = everything(open_labelled(Path(sys.argv[1])))
 print(len(found), peak() - before)
 """
 

@@ -218,10 +218,9 @@ class BayesianNetModel:
         layers, free, weights = [], 0.0, 0
         groups = {group["name"]: group for group in self.optimizer.gaussian_groups()}
         for name, gaussian in gaussians(self.method.net):
-            group = groups.get(name)
-            if group is None:
+            if name not in groups:
                 continue
-            ratio = (gaussian.sigma.detach() / group["prior_sigma"]).clamp_max(1)
+            ratio = (gaussian.sigma.detach() / groups[name]["prior_sigma"]).clamp_max(1)
             layers.append({"layer": name, "weights": ratio.numel(), "sigma": float(ratio.mean()), "note": ""})
             if name.startswith("trunk."):
                 free += float(ratio.pow(self.method.settings.power).sum())
@@ -277,7 +276,7 @@ def learn_bayesian_net(model: Model, request: WaveRequest) -> WaveOutcome:
     x, target = held[0][some], held[1][some]
     batches = RawPredictionBatches(learner.predict_raw, x, target, learner.values_per_row)
     given = request.calibration.update(batches, 1 - familiar)
-    learner.doubt = _measure_doubt(learner, request, train[0], x, before, familiar)
+    learner.doubt = _measure_doubt(learner, request, train[0], x, before.doubt if before else None, familiar)
     counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
     effects = before.effects_of(learner, model.waves) if before else []
     return WaveOutcome(learner, given, target, counts, effects, [], fingerprint, familiar if is_sure else 0.0)
@@ -297,9 +296,8 @@ def share_familiar(
     mean, own_error = _mean_log_entropy(before, request, x)
     if not learnt < new:
         return 0.0, False
-    return min(1.0, max(0.0, (new - mean) / (new - learnt))), mean < new - ERRORS_TO_BE_SURE * math.hypot(
-        error, own_error
-    )
+    is_sure = mean < new - ERRORS_TO_BE_SURE * math.hypot(error, own_error)
+    return min(1.0, max(0.0, (new - mean) / (new - learnt))), is_sure
 
 
 def _mean_log_entropy(learner: BayesianNetModel, request: WaveRequest, x: Tensor) -> tuple[float, float]:
@@ -311,20 +309,15 @@ def _mean_log_entropy(learner: BayesianNetModel, request: WaveRequest, x: Tensor
 
 
 def _measure_doubt(
-    learner: BayesianNetModel,
-    request: WaveRequest,
-    train: Tensor,
-    held: Tensor,
-    before: BayesianNetModel | None,
-    familiar: float,
+    learner: BayesianNetModel, request: WaveRequest, train: Tensor, held: Tensor, before: Doubt | None, familiar: float
 ) -> Doubt | None:
     """Return what tells learnt examples from new ones after a wave; familiar ones say nothing of the latter."""
     if len(held) == 0:
-        return None if before is None else before.doubt
+        return before
     new, error = _mean_log_entropy(learner, request, held)
-    if before is not None and before.doubt is not None and familiar > 0:
-        new = (1 - familiar) * new + familiar * before.doubt.held_out
-        error = math.hypot((1 - familiar) * error, familiar * before.doubt.error)
+    if before is not None and familiar > 0:
+        new = (1 - familiar) * new + familiar * before.held_out
+        error = math.hypot((1 - familiar) * error, familiar * before.error)
     return Doubt(_mean_log_entropy(learner, request, train)[0], new, error)
 
 
@@ -363,9 +356,8 @@ def _run(learner: BayesianNetModel, request: WaveRequest, train: Pair, held: Pai
     judged = prepare(*(held if len(held[1]) else train))
     now = Task("this wave", tuple(map(str, own)), prepare(*train), judged, judged)
     no = NoExamples()
-    gone = [
-        Task(f"head {i + 1}", tuple(map(str, classes)), no, no, no) for i, classes in enumerate(learner.heads[:head])
-    ]
+    names = [tuple(map(str, classes)) for classes in learner.heads[:head]]
+    gone = [Task(f"head {number}", classes, no, no, no) for number, classes in enumerate(names, 1)]
     epochs = request.epochs or EPOCHS
     run = Run(
         Stream("waves", (*gone, now)),

@@ -7,11 +7,10 @@ their order.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch import Tensor
 from ucb.data.readers import ExampleReader, Skipped, fingerprint
 from ucb.data.readers.reader import as_text, count_words
 from ucb.incremental.calibration import ScoreCalibration
-from ucb.incremental.inputs import Data, read_labelled
+from ucb.incremental.inputs import Data
 from ucb.incremental.model import Effect, Model, Report, Wave
 from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
 from ucb.observer import Observer
@@ -182,84 +181,32 @@ def learn(
     return report
 
 
-def learn_wave(
-    model: Model,
-    data: Data,
-    name: str | None,
-    label: str | None,
-    seed: int,
-    device: torch.device,
-    epochs: int | None,
-    observer: Observer,
-    progress: Callable[[ExampleReader, str], ProgressFile] | None,
-    again: bool,
-) -> Report:
-    """Let a model learn a wave; everything that changes is put into it anew, nothing is changed in place."""
-    began = time.monotonic()
-    if epochs is not None and model.method == "fixed":
-        raise ValueError("the fixed way goes through a wave once: epochs go with the method ucb-ng")
-    label = model.label if label is None else label
-    examples = read_labelled(data, model.shape, label, model.columns)
-    assert examples.labels is not None
-    title = _choose_name(model, name)
-    known = len(model.classes)
-    new = sorted(set(examples.labels) - set(model.classes))
-    model.classes = model.classes + new
-    model.shape, model.columns, model.label = tuple(examples.shape), examples.columns, label
-    model.calibration = copy.deepcopy(model.calibration)
-    model.calibration.fade(known, len(model.classes))
-    request = WaveRequest(
-        examples=examples,
-        classes=model.numbers_of(examples.labels),
-        held_out=hold_out(examples.labels, seed, len(model.waves)),
-        calibration=model.calibration,
-        seed=seed,
-        device=device,
-        epochs=epochs,
-        observer=observer,
-        progress=None if progress is None else progress(examples, title),
-        known={wave.fingerprint: wave.name for wave in reversed(model.waves)},
-        again=again,
-    )
-    outcome = _learn_with(model, request)
+def learn_wave(model: Model, request: WaveRequest, name: str, new: Sequence[str], began: float) -> Report:
+    """Let a model learn a wave, whose ``new`` classes are its last ones; of the model nothing is changed in place."""
+    if model.method == "fixed":  # only what is needed is loaded
+        from ucb.incremental.frozen import learn_frozen as learn_with
+    else:
+        from ucb.incremental.bayesian_net import learn_bayesian_net as learn_with
+    outcome = learn_with(model, request)
     model.learner = outcome.learner
-    missing = [repr(each) for each, number in zip(new, outcome.counts[known:].tolist(), strict=True) if number == 0]
-    if missing:
-        raise ValueError(
-            f"no example of the class {', '.join(missing)} can be read: mend or remove it, then learn again"
-        )
+    new_counts = outcome.counts[len(model.classes) - len(new) :].tolist()
+    if missing := ", ".join(repr(each) for each, number in zip(new, new_counts, strict=True) if number == 0):
+        raise ValueError(f"no example of the class {missing} can be read: mend or remove it, then learn again")
     asked, right = Counter(outcome.target.tolist()), Counter(outcome.target[outcome.given == outcome.target].tolist())
-    wave = Wave(
-        title,
-        {model.classes[number]: int(times) for number, times in enumerate(outcome.counts) if times},
-        {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)},
-        outcome.fingerprint,
-    )
+    examples = {model.classes[number]: int(times) for number, times in enumerate(outcome.counts) if times}
+    held_out = {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)}
+    wave = Wave(name, examples, held_out, outcome.fingerprint)
     model.waves = [*model.waves, wave]
-    return Report(
-        wave,
-        outcome.effects,
-        list({one.name: one for one in [*outcome.skipped, *examples.skipped]}.values()),  # some were tried twice
-        [*examples.remarks, *_find_remarks(model.classes, request, outcome)],
-        new,
-        time.monotonic() - began,
-        find_warnings(model.classes, outcome),
-    )
+    tried = [*outcome.skipped, *request.examples.skipped]
+    skipped = list({one.name: one for one in tried}.values())  # some were tried twice
+    remarks = [*request.examples.remarks, *_find_remarks(model.classes, request, outcome)]
+    warnings = find_warnings(model.classes, outcome)
+    return Report(wave, outcome.effects, skipped, remarks, list(new), time.monotonic() - began, warnings)
 
 
-def _learn_with(model: Model, request: WaveRequest) -> WaveOutcome:
-    """Let the learner of the model's method learn; only that one is loaded."""
-    if model.method == "fixed":
-        from ucb.incremental.frozen import learn_frozen
-
-        return learn_frozen(model, request)
-    from ucb.incremental.bayesian_net import learn_bayesian_net
-
-    return learn_bayesian_net(model, request)
-
-
-def _choose_name(model: Model, name: str | None) -> str:
-    taken = {wave.name for wave in model.waves}
+def choose_name(waves: Sequence[Wave], name: str | None) -> str:
+    """Return the name of a new wave: the one that is wanted, if it can be had, or the next number."""
+    taken = {wave.name for wave in waves}
     if name is None:
         return next(free for n in count(len(taken) + 1) if (free := f"wave {n}") not in taken)
     if not name.strip() or len(name) > 200:

@@ -180,8 +180,7 @@ def _join_wave(note: Fields, rows: list[list[int]], classes: Sequence[str]) -> W
 
 def _join_wave_of_version_1(fields: Fields, classes: set[str]) -> Wave:
     fields.only("name", "examples", "held_out", "fingerprint")
-    examples = fields.table("examples", check_whole)
-    held_out = fields.table("held_out", _check_pair)
+    examples, held_out = fields.table("examples", check_whole), fields.table("held_out", _check_pair)
     if not examples or not {*examples, *held_out} <= classes:
         raise FieldError(f"{fields.where} names no classes, or unknown ones")
     return Wave(fields.text("name"), examples, held_out, _check_fingerprint(fields))

@@ -43,11 +43,7 @@ class Npz:
         self.path, self._archive = path, archive
         self._most, self._taken = min(ceilings.unpacked(size), ceilings.memory()), 0
         self._members = {name.removesuffix(NPY): name for name in archive.namelist()}
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the arrays."""
-        return list(self._members)
+        self.names = list(self._members)
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """Return an array, if the file holds as much as it promises and that is not too much."""
@@ -102,12 +98,10 @@ def check_arrays(where: Path, arrays: Arrays) -> Arrays:
     """Return the arrays if they fit together; what does not is said in one sentence that names the file."""
     for part, x, y in (("train", arrays.x_train, arrays.y_train), ("test", arrays.x_test, arrays.y_test)):
         if x.dtype != np.uint8 or x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] != 3):
-            raise ValueError(
-                f"{where}: x_{part} must be uint8 [n, height, width] or [n, height, width, 3], "
-                f"not {x.dtype} {list(x.shape)}"
-            )
+            expected = "uint8 [n, height, width] or [n, height, width, 3]"
+            raise ValueError(f"{where}: x_{part} must be {expected}, not {_describe(x)}")
         if y.dtype.kind not in "ui" or y.ndim != 1:
-            raise ValueError(f"{where}: y_{part} must be whole numbers [n], not {y.dtype} {list(y.shape)}")
+            raise ValueError(f"{where}: y_{part} must be whole numbers [n], not {_describe(y)}")
         if len(x) != len(y):
             raise ValueError(f"{where}: x_{part} has {len(x)} images, y_{part} {len(y)} labels")
         if x.size == 0:
@@ -132,7 +126,7 @@ def read_arrays(path: Path) -> Arrays:
         raise ValueError(f"{path} is not an array file of ucb, or damaged: {error}") from error
     names = found.pop("class_names")
     if names.dtype.kind != "U" or names.ndim != 1:
-        raise ValueError(f"{path}: class_names must be text [classes], not {names.dtype} {list(names.shape)}")
+        raise ValueError(f"{path}: class_names must be text [classes], not {_describe(names)}")
     return check_arrays(path, Arrays(**found, class_names=tuple(str(name) for name in names)))
 
 

@@ -28,6 +28,8 @@ ADDED_BY_ARCHIVERS = "__MACOSX"
 ANY_DEPTH = "**"
 EXPECTED = "expected is a folder for each class with its images inside, as in"
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+LOOSE = ("image lies in no class folder and is", "images lie in no class folder and are")
+NO_IMAGES = ("file that is no image is", "files that are no images are")
 THREADS = min(8, os.cpu_count() or 1)
 
 
@@ -148,7 +150,7 @@ class ClassFolders:
                 empty.append(name)
         self.classes = list(dict.fromkeys(one_form(os.path.basename(folder)) for folder in folders))
         self.names = [loose.name(file) for file in self.paths]
-        self.remarks = [*_count_loose(len(loose.images)), *_count_others(others)]
+        self.remarks = [*remark(len(loose.images), *LOOSE), *remark(others, *NO_IMAGES)]
         self.remarks += [f"class folder {name!r} holds no images" for name in empty]
 
     def _check(self, folders: list[str], has_images: bool) -> None:
@@ -205,10 +207,6 @@ class Walk:
         """Return what a file is called in messages."""
         return as_text(path if self.root is None else os.path.relpath(path, self.root).replace(os.sep, "/"))
 
-    def remarks(self) -> list[str]:
-        """Say how many files are no images."""
-        return _count_others(self.others)
-
     def below(self, folder: str) -> None:
         """Gather the images below a folder, at any depth."""
         waiting = [folder]
@@ -239,14 +237,9 @@ class Walk:
         return False
 
 
-def _count_others(number: int) -> list[str]:
-    words = count_words(number, "file that is no image is left out", "files that are no images are left out")
-    return [words] if number else []
-
-
-def _count_loose(number: int) -> list[str]:
-    words = count_words(number, "image lies in no class folder and is", "images lie in no class folder and are")
-    return [f"{words} left out"] if number else []
+def remark(number: int, one: str, many: str) -> list[str]:
+    """Return a remark on how many files are left out, unless there are none."""
+    return [f"{count_words(number, one, many)} left out"] if number else []
 
 
 def is_pattern(text: str) -> bool:

@@ -10,8 +10,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from ucb.data.readers.reader import Shape, as_labels, as_text, short
-from ucb.data.readers.tables import ColumnChoice, RowBlock, TableRows, choose, fault, number
+from ucb.data.readers.reader import as_labels, as_text, short
+from ucb.data.readers.tables import Chooser, ColumnChoice, RowBlock, TableRows, fault, number
 from ucb.storage import ceilings, open_checked
 
 VALUES = 1 << 20
@@ -23,9 +23,7 @@ class DamagedTableError(Exception):
     """What pyarrow says about the content of a damaged file."""
 
 
-def read_parquet(
-    path: Path, like: Shape | None, *, with_labels: bool, label: str | None = None, columns: list[str] | None = None
-) -> TableRows:
+def read_parquet(path: Path, choose: Chooser) -> TableRows:
     """Read a table from a parquet file, by the rules of tables as text."""
     where = as_text(str(path))
     arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
@@ -34,7 +32,7 @@ def read_parquet(
             table = _ask(lambda: parquet.ParquetFile(file))
             schema = _ask(lambda: table.schema_arrow)
             header = _ask(lambda: list(schema.names))
-            choice = choose(where, header, with_labels=with_labels, label=label, columns=columns, like=like)
+            choice = choose(where, header)
             _refuse_too_many(where, _ask(lambda: table.metadata.num_rows), len(choice.positions), file)
             for place, name in zip(choice.positions, choice.names, strict=True):
                 kind = schema.field(place).type

@@ -11,7 +11,7 @@ import csv
 import io
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -55,6 +55,10 @@ class ColumnChoice:
     positions: list[int]
     names: list[str]
     remarks: list[str]
+
+
+Chooser = Callable[[str, Sequence[str]], ColumnChoice]
+"""Chooses the columns of a table, which is named, by its header."""
 
 
 def choose(
@@ -217,9 +221,7 @@ def _refuse_text(choice: ColumnChoice, without: dict[int, str]) -> None:
         raise ValueError(f"{choice.where}: column {short(name)!r} {what}: leave it out, or turn it into numbers")
 
 
-def read_csv(
-    path: Path, like: Shape | None, *, with_labels: bool, label: str | None = None, columns: list[str] | None = None
-) -> TableRows:
+def read_csv(path: Path, choose: Chooser) -> TableRows:
     """Read a table from a text file."""
     where = as_text(str(path))
     try:
@@ -232,7 +234,7 @@ def read_csv(
                     raise ValueError(f"{where} is empty")
                 if all(number(name) is not None for name in header):
                     raise ValueError(f"{where}: its first line must name the columns, and it holds numbers only")
-                choice = choose(where, header, with_labels=with_labels, label=label, columns=columns, like=like)
+                choice = choose(where, header)
                 return TableRows(path, choice, choice.names).gather(_blocks(lines, texts, len(header), choice))
             except csv.Error as error:
                 raise ValueError(f"{where}, line {lines.line_num}: {error}") from None
@@ -306,6 +308,7 @@ def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Column
     """Return rows of texts as numbers; of a row of another width only that is told."""
     numbers, labels, whys = array("f"), list[str | None](), dict[int, str]()
     nothing = [float("nan")] * len(choice.positions)
+    first, pick = choice.positions[0], itemgetter(*choice.positions)
     without: dict[int, str] | None = None
     for place, (_, row) in enumerate(fields):
         if isinstance(row, int):
@@ -313,7 +316,7 @@ def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Column
             numbers.fromlist(nothing)
             labels.append(None)
             continue
-        texts = _pick(row, choice.positions)
+        texts = (row[first],) if len(choice.positions) == 1 else pick(row)
         labels.append(None if choice.label is None else row[choice.label].strip())
         try:
             if "_" in "".join(texts):
@@ -324,17 +327,8 @@ def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Column
             bad = {column: text for column, text in enumerate(texts) if number(text) is None}
             whys[place] = fault(*next((choice.names[column], text) for column, text in bad.items()))
             numbers.fromlist(nothing)
-            if without is None:
-                without = {column: short(text.strip()) for column, text in bad.items()}
-            else:
-                without = {
-                    column: text or short(bad[column].strip()) for column, text in without.items() if column in bad
-                }
+            seen = dict.fromkeys(bad, "") if without is None else without
+            without = {column: text or short(bad[column].strip()) for column, text in seen.items() if column in bad}
     found = np.frombuffer(numbers, np.float32).reshape(len(fields), -1)
-    seen = labels if choice.label is not None else None
-    return RowBlock(found, seen, [line for line, _ in fields], whys, without or {})
-
-
-def _pick(row: Sequence[str], positions: Sequence[int]) -> Sequence[str]:
-    """Return the texts at some places of a row."""
-    return (row[positions[0]],) if len(positions) == 1 else itemgetter(*positions)(row)
+    given = labels if choice.label is not None else None
+    return RowBlock(found, given, [line for line, _ in fields], whys, without or {})
