@@ -77,7 +77,7 @@ def verify(name: str) -> str:
 
 
 class RecordedHashes:
-    """Hashes of files for which nobody publishes one, recorded when they were first used: ``name -> algorithm:hex``."""
+    """Hashes of files without a published one, recorded when they were first used: ``name -> algorithm:hex``."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / HASHES

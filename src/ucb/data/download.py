@@ -118,7 +118,7 @@ def _match(known: DataSet, paths: Sequence[Path]) -> list[Given]:
         elif path.is_file() and path.name in inside:
             given[path.name] = path
         else:
-            raise ValueError(f"{path} {_what_it_is(known, path)}")
+            raise ValueError(f"{path} {_say_what_it_is(known, path)}")
     there = [[(file, given[file.name]) for file in slot.forms() if file.name in given] for slot in known.files]
     if missing := [slot for slot, found in zip(known.files, there, strict=True) if not found]:
         files = ", ".join(f"{file.name} ({file.urls[0]})" for file in missing)
@@ -126,7 +126,7 @@ def _match(known: DataSet, paths: Sequence[Path]) -> list[Given]:
     return [found[0] for found in there]
 
 
-def _what_it_is(known: DataSet, path: Path) -> str:
+def _say_what_it_is(known: DataSet, path: Path) -> str:
     """Say what is wrong with a path that cannot be imported."""
     if path.name in known.wrong:
         return known.wrong[path.name]
@@ -198,7 +198,7 @@ def _fetch_on(url: str, part: Path, name: str, progress: Progress, timeout: floa
     with answer:
         done, total = _begins_at(answer, have)
         if done not in (0, have):
-            part.unlink()  # a range that nobody asked for: begin anew, without one
+            part.unlink()  # not the range that was asked for: begin anew, without one
             return False
         if max(done, total or 0) > MOST_BYTES:
             raise ValueError(f"{total} bytes are absurdly many")

@@ -35,7 +35,7 @@ GTSRB_TABLE = re.compile(r"(?:^|/)GT-final_test\.csv$")
 SEED = 0
 FACE = 2.2  # LFW's images show 2.2 times as much, in both directions, as the box in which a face was found
 
-# Of a MATLAB file of version 5. SciPy reads these too, but damaged ones can crash it, and whoever runs it.
+# Of a MATLAB file of version 5. SciPy reads these too, but a damaged one can crash the process.
 MAT_HEADER, MAT_MARK = 128, b"\0\1IM"
 """The version, and how numbers are stored: their first byte is the least, as on all machines of today."""
 TEXT, WHOLE, FLAGS, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
@@ -96,10 +96,8 @@ def read_cifar(files: Sequence[Path], classes: tuple[str, ...]) -> Arrays:
     found = {_last(name): content for name, content in members(path, lambda name: _last(name) in {*train, test})}
     if missing := [name for name in (*train, test) if name not in found]:
         if PICKLES & {_last(name) for name in names(path)}:
-            raise ValueError(
-                f"{path} is the Python version, made of pickles, which are not read: "
-                f"fetch the binary version, cifar-{len(classes)}-binary.tar.gz"
-            )
+            fetch = f"fetch the binary version, cifar-{len(classes)}-binary.tar.gz"
+            raise ValueError(f"{path} is the Python version, made of pickles, which are not read: {fetch}")
         raise ValueError(f"{path} lacks {', '.join(missing)}")
     labels = 2 if fine else 1
     parts = [_read_records(path, name, found[name], labels) for name in train]
@@ -288,11 +286,9 @@ def read_folders(files: Sequence[Path], known: DataSet, zoom: float) -> Parsed:
         if image.nbytes * len(found) > ceilings.UNPACKED:
             raise ValueError(f"{path}: its images take more than {ceilings.UNPACKED:,} bytes: give fewer of them")
     train, test = split_by_hash(path, found, classes)
-    parts = [
-        (np.stack([found[name] for name in part]), np.array([label[_class(name)] for name in part], np.int64))
-        for part in (train, test)
-    ]
-    return Parsed(Arrays(*parts[0], *parts[1], classes), unreadable)
+    x_train, x_test = (np.stack([found[name] for name in part]) for part in (train, test))
+    y_train, y_test = (np.array([label[_class(name)] for name in part], np.int64) for part in (train, test))
+    return Parsed(Arrays(x_train, y_train, x_test, y_test, classes), unreadable)
 
 
 def split_by_hash(path: Path, found: Collection[str], classes: tuple[str, ...]) -> tuple[list[str], list[str]]:

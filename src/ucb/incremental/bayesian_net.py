@@ -46,9 +46,9 @@ HIDDEN = 400
 SAMPLES = 10
 """Weight samples in an answer."""
 CHANNELS = 32
-"""About so many numbers has a convolutional net for each pixel of an image."""
+"""Roughly how many activations a convolutional net has for each pixel of an image."""
 USUAL, LEAST = 1e-3, 1e-5
-"""Mutual information that is nothing new, and what is added to it so that there is a logarithm."""
+"""The mutual information of a familiar example, and what is added so that the logarithm of 0 is finite."""
 SHARED = {"power": 2.0, "samples": 2}
 DENSE = SHARED | {"lr": 0.5, "temperature": 5e-5, "clip": 1.0}
 CONVOLUTIONAL = SHARED | {"lr": 0.15, "temperature": 1e-4, "init_std_ratio": 0.1, "estimator": "weights"}
@@ -58,7 +58,7 @@ ON_WEIGHTS = "how far the weights it leans on move, in units of their own uncert
 Pair = tuple[Tensor, Tensor]
 EPOCHS = 10
 MOST_NUMBERS = 1 << 29
-"""Numbers of a wave that are kept in memory while it is learnt: epoch after epoch needs them again."""
+"""The most numbers that a wave may have: all are kept in memory, since every epoch needs them."""
 
 
 def small_net(shape: Sequence[int], head_sizes: Sequence[int]) -> HeadedNet:
@@ -71,7 +71,7 @@ def small_net(shape: Sequence[int], head_sizes: Sequence[int]) -> HeadedNet:
 
 
 def choose_net(shape: Sequence[int]) -> str:
-    """Return the name of the net for a shape when nobody chose one."""
+    """Return the name of the default net for a shape."""
     return "small" if len(shape) == 3 and min(shape[1:]) >= NETS["small"] else "mlp"
 
 
@@ -121,7 +121,7 @@ class BayesianNetModel:
         self.doubt: Doubt | None = None
 
     def to(self, device: torch.device) -> None:
-        """Stay where it is, or refuse: a device is chosen when a wave is learnt."""
+        """Refuse any device but the CPU."""
         if device.type != "cpu":
             raise ValueError("ucb-ng answers on the CPU here: leave --device out")
 
@@ -140,11 +140,6 @@ class BayesianNetModel:
             self.method.net.heads.requires_grad_(False)
             for group in self.optimizer.param_groups:
                 group["size"] = num_examples
-
-    def head_for(self, classes: Sequence[int]) -> int:
-        """Return the smallest head that knows all these classes, or the number that a new one would have."""
-        able = [number for number, head in enumerate(self.heads) if set(classes) <= set(head)]
-        return min(able, key=lambda number: len(self.heads[number]), default=len(self.heads))
 
     @property
     def values_per_row(self) -> int:
@@ -324,11 +319,12 @@ def _measure_doubt(
 def _begin(
     shape: Sequence[int], net: str, before: BayesianNetModel | None, own: list[int], seed: int
 ) -> tuple[BayesianNetModel, int]:
-    """Return the learner to go on with, and its head for the wave's classes: one that knows them all, or a new one."""
+    """Return the learner to go on with, and its head for the wave's classes: the smallest of all, or a new one."""
     if before is None:
         return BayesianNetModel(shape, net, [own], seed), 0
-    head = before.head_for(own)
-    learner = BayesianNetModel(shape, net, [*before.heads, own] if head == len(before.heads) else before.heads, seed)
+    able = [number for number, head in enumerate(before.heads) if set(own) <= set(head)]
+    head = min(able, key=lambda number: len(before.heads[number]), default=len(before.heads))
+    learner = BayesianNetModel(shape, net, before.heads if able else [*before.heads, own], seed)
     learner.restore_optimizer(len(before.heads), before.num_examples)
     learner.load(before.tensors())
     return learner, head
@@ -375,7 +371,7 @@ def _run(learner: BayesianNetModel, request: WaveRequest, train: Pair, held: Pai
 
 
 class NoExamples(StreamExamples):
-    """The data of an earlier wave: nobody has them any more."""
+    """The examples of an earlier wave, which are not kept."""
 
     def __len__(self) -> int:
         return 0

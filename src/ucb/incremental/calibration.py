@@ -41,7 +41,7 @@ PRIOR_MOMENTS = ((-2.5, 2.0), (0.3, 0.5), (0.0, 0.3))
 ERRORS_TO_BE_SURE = 2.0
 """Standard errors that the share of familiar examples must be above 0 to count."""
 USUAL_STRENGTH = 2.0
-"""Standard deviations that the strength may be away from its mean on either side and nobody minds."""
+"""Standard deviations that the strength may differ from its mean, either way, before it counts as a sign of doubt."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor
 
 from ucb.bayes.conjugate import ConjugateHead
-from ucb.data.readers import ExampleReader, Skipped
+from ucb.data.readers import Skipped
 from ucb.data.readers.reader import say_first
 from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
@@ -364,7 +364,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     none = torch.zeros(0, dtype=torch.int64)
     held_out = request.examples.batches(torch.nonzero(request.held_out).squeeze(1), ROWS)
     seen = [(torch.zeros(0, learner.trunk.features, device=learner.device), none, none)]
-    seen += _see(learner, request, held_out, familiarity)
+    seen += _extract_features(learner, request, held_out, familiarity)
     features, classes, hashes = (torch.cat(parts) for parts in zip(*seen, strict=True))
     target = classes.to(learner.device)
     copies = Copies(at.prints, hashes)
@@ -397,7 +397,12 @@ def _begin(
     else:
         trunk = build_trunk(model.shape, seed=request.seed)
         if found is None:
-            trunk.fit(_sample(request.examples, train, request.seed), request.seed)
+            chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]
+            parts = [x for _, x in request.examples.batches(chosen.sort().values, ROWS)]
+            if not parts:
+                why = say_first(": ", request.examples.skipped)
+                raise ValueError(f"none of {len(chosen)} examples can be read{why}")
+            trunk.fit(torch.cat(parts), request.seed)
         learner = FrozenTrunkModel(trunk, len(model.classes))
     if found is not None:
         learner.trunk.load_state_dict(found["trunk"])
@@ -406,22 +411,13 @@ def _begin(
     return learner
 
 
-def _sample(examples: ExampleReader, train: Tensor, seed: int) -> Tensor:
-    """Return some examples of the first wave, from which the trunk is made."""
-    chosen = train[torch.randperm(len(train), generator=generator_for("looked at", seed))[:SAMPLED]]
-    parts = [x for _, x in examples.batches(chosen.sort().values, ROWS)]
-    if not parts:
-        raise ValueError(f"none of {len(chosen)} examples can be read{say_first(': ', examples.skipped)}")
-    return torch.cat(parts)
-
-
 def _learn(
     learner: FrozenTrunkModel, request: WaveRequest, train: Tensor, at: PassPosition, familiarity: Familiarity
 ) -> None:
     """Go through the examples that are not held out, from where the pass stands."""
     skipped, hashes, progress = list(at.skipped), [at.prints], request.progress
     for reached, batches in split_portions(request.examples, train, at.done):
-        for features, classes, own_hashes in _see(learner, request, batches, familiarity):
+        for features, classes, own_hashes in _extract_features(learner, request, batches, familiarity):
             learner.add(features, classes.to(learner.device))
             at.counts += torch.bincount(classes, minlength=len(at.counts))
             hashes.append(own_hashes)
@@ -435,7 +431,7 @@ def _learn(
     at.prints = torch.cat(hashes)
 
 
-def _see(
+def _extract_features(
     learner: FrozenTrunkModel, request: WaveRequest, batches: Iterable[tuple[Tensor, Tensor]], familiarity: Familiarity
 ) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
     """Yield features, classes and hashes of batches of examples, each of which tells how familiar the wave is."""

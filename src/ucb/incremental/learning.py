@@ -59,7 +59,7 @@ class WaveRequest:
     held_out: Tensor
     """A mask of those by which the result is measured."""
     calibration: ScoreCalibration
-    """Learns from the held-out examples; it is nobody else's."""
+    """Learns from the held-out examples; it is a copy, which may be changed in place."""
     seed: int
     device: torch.device
     epochs: int | None
@@ -76,13 +76,11 @@ class WaveRequest:
         return [self.examples.labels[place] for place in positions.tolist()]
 
     def refuse_repeated(self, hashes: Tensor) -> str:
-        """Return the hash of the wave's content, unless it was learnt before and nobody wants it again."""
+        """Return the hash of the wave's content; refuse one that was learnt before, unless it is wanted ``again``."""
         own = hash_wave(hashes)
         if own in self.known and not self.again:
-            raise RepeatedWaveError(
-                f"these data were learnt before, as {self.known[own]!r}, and count already: leave them out, "
-                "or learn them once more with --again (from Python: again=True)"
-            )
+            said = f"these data were learnt before, as {self.known[own]!r}, and count already: leave them out"
+            raise RepeatedWaveError(f"{said}, or learn them once more with --again (from Python: again=True)")
         return own
 
 
@@ -141,7 +139,7 @@ def learn(
     with lock_model(path):
         if path.exists():
             model, before = Model.open(path, device), hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest()
-        else:  # who names a net wants it to learn
+        else:  # the net of the fixed way cannot be chosen, so a named net means ucb-ng
             model, before = Model(method or ("fixed" if net is None else "ucb-ng"), net=net, seed=seed or 0), None
         if method is not None and method != model.method:
             raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
@@ -293,7 +291,7 @@ def _find_remarks(classes: Sequence[str], request: WaveRequest, outcome: WaveOut
 
 
 def find_warnings(classes: Sequence[str], outcome: WaveOutcome) -> list[str]:
-    """Return what should worry whoever learns a wave: answers no better than chance, a class alone, blind estimates."""
+    """Return warnings about a wave: answers no better than chance, a single class, effects that cannot be estimated."""
     if len(classes) == 1:
         return [f"the model knows the class {classes[0]!r} alone: until it learns another, that is its answer to all"]
     found = []

@@ -1,4 +1,4 @@
-"""A model that learns wave after wave from data that nobody keeps, and says how sure it is."""
+"""A model that learns wave after wave, keeps none of the data, and says how sure it is."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ class Model:
         self.shape: Shape | None = None
         self.columns: list[str] | None = None
         self.label: str | None = None
-        """The column with the labels, where the data is a table and somebody named it."""
+        """The column with the labels, where the data are a table and the column was named."""
         self.classes: list[str] = []
         self.waves: list[Wave] = []
         self.learner: FrozenTrunkModel | BayesianNetModel | None = None

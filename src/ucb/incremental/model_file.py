@@ -40,7 +40,7 @@ LARGEST_STATISTIC = 1e18
 ROUNDING = 1e-6
 """What sums may be off, as a share of the largest that they can be."""
 FALSE = (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError, AttributeError)
-"""What PyTorch and Python may say of values that nobody has checked."""
+"""What PyTorch and Python may raise for values that were not checked."""
 
 Parts = tuple[dict[str, Any], dict[str, Tensor]]
 """What JSON holds, and the tensors."""
@@ -122,14 +122,18 @@ def _check_shape(fields: Fields) -> Shape:
     raise FieldError(f"shape is {list(shape)}, neither an image's nor a row's")
 
 
+def _check_tensors(
+    tensors: Mapping[str, Tensor], prefix: str, like: Mapping[str, Tensor], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return tensors without the prefix of their names, if they have the shapes of those that they must be like."""
+    return {name: check_tensor(tensors, prefix + name, tuple(each.shape), dtype) for name, each in like.items()}
+
+
 def _join_calibration(tensors: Mapping[str, Tensor]) -> ScoreCalibration:
     calibration = ScoreCalibration()
-    found = {
-        name: check_tensor(tensors, f"calibration.{name}", tuple(like.shape), torch.float64)
-        for name, like in calibration.state_dict().items()
-    }
+    found = _check_tensors(tensors, "calibration.", calibration.state_dict(), torch.float64)
     if len(tensors) > len(found):
-        raise FieldError("there are tensors of calibration that nobody knows")
+        raise FieldError("there are unknown tensors of the calibration")
     if bool((found["histogram"] < 0).any() | (found["moments"][:, 0] < 0).any() | (found["nll"] < 0).any()):
         raise FieldError("a count of the calibration is below 0")
     count, total, squares = found["moments"].unbind(1)
@@ -214,16 +218,13 @@ def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> 
     shape, known = model.shape or (), _check_trunk(model, facts.fields("trunk"))
     with torch.device("meta"):  # tells sizes, and takes no memory: the tensors may be smaller
         like = build_trunk(shape, known)
-    own = {
-        name: check_tensor(tensors, f"trunk.{name}", tuple(each.shape), torch.float32)
-        for name, each in like.state_dict().items()
-    }
+    own = _check_tensors(tensors, "trunk.", like.state_dict(), torch.float32)
     size, classes = like.features + 1, len(model.classes)
     half = check_tensor(tensors, "head.gram", (size * (size + 1) // 2,), torch.float64)
     moments = check_tensor(tensors, "head.moments", (size, classes), torch.float64)
     counts = check_tensor(tensors, "head.counts", (classes,), torch.float64)
     if len(tensors) > len(own) + 3:
-        raise FieldError("there are tensors that nobody knows")
+        raise FieldError("there are unknown tensors")
     if bool((counts < 0).any()):
         raise FieldError("a class has been seen less than 0 times")
     if "spread" in own and bool((own["spread"] <= 0).any()):
@@ -311,7 +312,7 @@ def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Bay
         wanted[f"scale.{group['name']}"] = wanted[f"precision.{group['name']}"]
     if set(wanted) != set(tensors):
         odd = sorted(set(wanted) ^ set(tensors))[0]
-        raise FieldError(f"the tensor {odd[:80]!r} is missing, or nobody knows it")
+        raise FieldError(f"the tensor {odd[:80]!r} is missing or unknown")
     found = {name: check_tensor(tensors, name, tuple(like.shape), like.dtype) for name, like in wanted.items()}
     for name, value in found.items():
         if name.startswith(("precision.", "scale.", "spread")) and bool((value <= 0).any()):

@@ -77,10 +77,8 @@ def _name_damage(path: Path) -> Iterator[None]:
         yield
     except RefusedFileError:
         raise
-    except DAMAGE as error:
-        raise ValueError(f"{path} is damaged, or no archive: {error}") from error
-    except OSError as error:  # gzip's own error for bytes that are not gzip has no errno
-        if error.errno is not None:
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # gzip's own error for other bytes has none
             raise
         raise ValueError(f"{path} is damaged, or no archive: {error}") from error
 

@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ucb.data.readers import images
+from ucb.data.readers import images, reader
 from ucb.data.readers.images import Images, quiet
-from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_labels, as_text, lonely, one_text_each, quote, short
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_labels, as_text, find_lonely, quote, short
 from ucb.data.readers.tables import ColumnChoice, RowBlock, TableRows
 from ucb.storage import RefusedFileError, ceilings, open_checked, replace_atomically
 
@@ -62,9 +62,8 @@ class Npz:
                 raise ValueError(f"{name} is not as long as it says")
         self._taken += promised
         if self._taken > self._most:
-            raise RefusedFileError(
-                f"{self.path} unpacks to {self._taken:,} bytes and more, and {self._most:,} are the most for it"
-            )
+            said = f"unpacks to {self._taken:,} bytes and more, and {self._most:,} are the most for it"
+            raise RefusedFileError(f"{self.path} {said}")
         with self._archive.open(member) as file:
             found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         return found
@@ -176,7 +175,7 @@ def describe_shape(shape: Shape) -> str:
 def _load(path: Path, where: str, with_labels: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, list[str]]:
     """Return the examples, their labels if these are asked for, and the classes' names."""
     try:
-        with quiet(), open_npz(path) as file:  # numpy, too, has opinions about old files
+        with quiet(), open_npz(path) as file:  # numpy warns of old files
             keys = {key.lower(): key for key in reversed(file.names)}
             for x, y in PAIRS:
                 if x in keys and (y in keys or not with_labels):
@@ -201,7 +200,7 @@ def _to_list(where: str, labels: npt.NDArray[Any]) -> list[Any]:
     """Return labels as Python has them. A text in an array is numbers, and any number may stand there."""
     if labels.dtype.kind == "U" and labels.size and labels.dtype.itemsize:
         codes = np.ascontiguousarray(labels).view(np.dtype("u4").newbyteorder(labels.dtype.byteorder))
-        if codes.max() > sys.maxunicode:  # numpy would make a text of it that breaks whoever touches it
+        if codes.max() > sys.maxunicode:  # numpy would return a text that Python cannot handle
             raise ValueError(f"{where}: the labels hold characters that do not exist")
     return list(labels.tolist())
 
@@ -251,8 +250,8 @@ class ImageArray(InOneFile):
         if not len(self._rows):
             raise ValueError(f"{where} holds no image that can be used; {self.skipped[0]}")
         self.names = [f"row {place + 1}" for place in self._rows.tolist()]
-        self.labels = None if labels is None else one_text_each((labels[place] for place in self._rows), {})
-        self.remarks = lonely(self.labels or [])
+        self.labels = None if labels is None else reader.share_texts((labels[place] for place in self._rows), {})
+        self.remarks = find_lonely(self.labels or [])
         self.shape: Shape = like if like is not None else self._settle_shape()
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from ucb.checks import count
 from ucb.data.readers import images
 from ucb.data.readers.images import Images, UnreadableImageError, is_image, quiet
-from ucb.data.readers.reader import Shape, Skipped, as_text, count_words, lonely, one_form, stamps
+from ucb.data.readers.reader import Shape, Skipped, as_text, count_words, find_lonely, one_form, stamps
 from ucb.storage import ceilings, open_checked
 
 Identity = tuple[int, int]
@@ -33,28 +34,20 @@ NO_IMAGES = ("file that is no image is", "files that are no images are")
 THREADS = min(8, os.cpu_count() or 1)
 
 
+@dataclass(eq=False)
 class ImageFiles:
-    """Examples that are image files, read when they are asked for.
+    """Examples that are image files, read when they are asked for."""
 
-    ``exact`` says that every pixel of a large image counts; otherwise it may be decoded smaller, which is quicker.
-    """
-
+    paths: list[str]
+    names: list[str]
+    labels: list[str] | None
+    shape: Shape
+    remarks: list[str]
+    skipped: list[Skipped]
+    exact: bool = False
+    """Whether every pixel of a large image counts; otherwise it may be decoded smaller, which is quicker."""
     columns: list[str] | None = None
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        names: list[str],
-        labels: list[str] | None,
-        shape: Shape,
-        remarks: list[str],
-        skipped: Iterable[Skipped] = (),
-        *,
-        exact: bool = False,
-    ) -> None:
-        self.paths, self.names, self.labels, self.shape = list(paths), names, labels, shape
-        self.skipped, self.remarks, self.exact = list(skipped), remarks, exact
-        self._unreadable: set[int] = set()
+    _unreadable: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -169,7 +162,7 @@ def read_class_folders(path: Path, like: Shape | None) -> ImageFiles:
     if not found.paths:
         raise ValueError(f"{found.where}: its class folders hold no images; {EXPECTED} {found.where}/cat/1.png")
     shape = shape_of_files(found.where, found.paths) if like is None else like
-    remarks = found.remarks + lonely(found.labels)
+    remarks = found.remarks + find_lonely(found.labels)
     return ImageFiles(found.paths, found.names, found.labels, shape, remarks, found.skipped)
 
 
@@ -287,7 +280,7 @@ def _folders_below(base: str) -> Iterator[str]:
 
 
 def _inside(folder: str, hidden: bool = False) -> list[str]:
-    """Return what is in a folder; hidden names only where they are meant."""
+    """Return the paths in a folder, those of hidden files and folders only where they are asked for."""
     try:
         names = sorted(os.listdir(folder or "."))
     except OSError:

@@ -57,9 +57,8 @@ def open_unlabelled(
                 raise ValueError(f"{as_text(text)} must be the only input: a table cannot be mixed with others")
             return _open_file(Path(text), like, with_labels=False, label=None, columns=columns)
     if len(like) == 1 and given:
-        raise ValueError(
-            f"the model learnt {describe_shape(like)}: give one file .csv, .tsv, .npz or .parquet, not {given[0]!r}"
-        )
+        expected = "give one file .csv, .tsv, .npz or .parquet"
+        raise ValueError(f"the model learnt {describe_shape(like)}: {expected}, not {given[0]!r}")
     return _images(given, like, stdin)
 
 

@@ -1,4 +1,4 @@
-"""What examples look like to whoever reads them, wherever they come from; their names and labels as text."""
+"""The protocol of all readers of examples, and how names and labels become text."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class ExampleReader(Protocol):
     skipped: list[Skipped]
     """What is left out; it grows while examples are read, because what cannot be read is found then."""
     remarks: list[str]
-    """Sentences for whoever gave the data."""
+    """Sentences about the data, for the user."""
 
     @property
     def names(self) -> list[str]:
@@ -162,12 +162,12 @@ def count_words(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def lonely(labels: Sequence[str]) -> list[str]:
+def find_lonely(labels: Sequence[str]) -> list[str]:
     """Return a remark for each class that has a single example."""
     return [f"class {short(name)!r} has one example" for name, times in Counter(labels).items() if times == 1]
 
 
-def one_text_each(labels: Iterable[str | None], known: dict[str, str]) -> list[str]:
+def share_texts(labels: Iterable[str | None], known: dict[str, str]) -> list[str]:
     """Return labels in their one form; equal ones, and those that are ``known``, are one text in memory."""
     return [known.setdefault(label, label) for label in (one_form(str(label)) for label in labels)]
 

@@ -21,19 +21,8 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from ucb.data.readers.reader import (
-    InOneFile,
-    Shape,
-    Skipped,
-    as_text,
-    count_words,
-    lonely,
-    one_form,
-    one_text_each,
-    quote,
-    say_first,
-    short,
-)
+from ucb.data.readers import reader
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_text, count_words, find_lonely, one_form, quote, short
 from ucb.storage import ceilings, open_checked
 
 USUAL_LABELS = ("label", "class", "target")
@@ -180,16 +169,16 @@ class TableRows(InOneFile):
             buffer.frombytes(np.ascontiguousarray(block.numbers[kept]).tobytes())
             rows.extend((kept + seen + 1).tolist())
             if self.labels is not None and block.labels is not None:
-                self.labels += one_text_each((block.labels[place] for place in kept.tolist()), known)
+                self.labels += reader.share_texts((block.labels[place] for place in kept.tolist()), known)
             seen += len(block.numbers)
             if seen >= ENOUGH:
                 _refuse_text(self.choice, without)
         _refuse_text(self.choice, without)
         if not rows:
-            raise ValueError(f"{self.choice.where} holds no row that can be used{say_first('; ', self.skipped)}")
+            raise ValueError(f"{self.choice.where} holds no row that can be used{reader.say_first('; ', self.skipped)}")
         self._numbers = np.frombuffer(buffer, np.float32).reshape(-1, *self.shape)
         self._rows = np.frombuffer(rows, np.int64)
-        self.remarks += lonely(self.labels or [])
+        self.remarks += find_lonely(self.labels or [])
         return self
 
     def _find_usable(self, block: RowBlock, seen: int) -> npt.NDArray[np.int64]:
@@ -232,7 +221,7 @@ def read_csv(path: Path, choose: Chooser) -> TableRows:
                 header = next((fields for fields in lines if fields), None)
                 if header is None:
                     raise ValueError(f"{where} is empty")
-                if all(number(name) is not None for name in header):
+                if all(parse_number(name) is not None for name in header):
                     raise ValueError(f"{where}: its first line must name the columns, and it holds numbers only")
                 choice = choose(where, header)
                 return TableRows(path, choice, choice.names).gather(_blocks(lines, texts, len(header), choice))
@@ -242,15 +231,15 @@ def read_csv(path: Path, choose: Chooser) -> TableRows:
         raise ValueError(f"{where} is not UTF-8 text") from None
 
 
-def number(text: str) -> float | None:
-    """Return a text as a number, or None. Python's ``1_000`` is not meant."""
+def parse_number(text: str) -> float | None:
+    """Return a text as a number, or None. ``1_000``, which Python reads, is no number here."""
     try:
         return None if "_" in text else float(text)
     except ValueError:
         return None
 
 
-def fault(name: str, text: str) -> str:
+def describe_fault(name: str, text: str) -> str:
     """Say what is wrong with a value that is no number."""
     if not text.strip():
         return f"column {short(name)!r} is empty"
@@ -263,7 +252,7 @@ class _Lines:
     def __init__(self, where: str, file: TextIO) -> None:
         self.where, self.file = where, file
         self.row = 0
-        """Characters of the present row; whoever has it whole sets this back."""
+        """Characters of the present row so far; the caller sets it to 0 after each row."""
 
     def __iter__(self) -> Iterator[str]:
         while line := self.file.readline(ceilings.LINE + 1):
@@ -324,8 +313,8 @@ def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Column
             numbers.fromlist(list(map(float, texts)))
             without = {}
         except ValueError:
-            bad = {column: text for column, text in enumerate(texts) if number(text) is None}
-            whys[place] = fault(*next((choice.names[column], text) for column, text in bad.items()))
+            bad = {column: text for column, text in enumerate(texts) if parse_number(text) is None}
+            whys[place] = describe_fault(*next((choice.names[column], text) for column, text in bad.items()))
             numbers.fromlist(nothing)
             seen = dict.fromkeys(bad, "") if without is None else without
             without = {column: text or short(bad[column].strip()) for column, text in seen.items() if column in bad}
