@@ -194,10 +194,10 @@ PEAK = """
 import re, sys
 from pathlib import Path
 from tests.data.readers.files import everything
-from ucb.data.readers import labelled
+from ucb.data.readers import open_labelled
 peak = lambda: int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 before = peak()
-found, x = everything(labelled(Path(sys.argv[1])))
+found, x = everything(open_labelled(Path(sys.argv[1])))
 print(len(found), peak() - before)
 """
 

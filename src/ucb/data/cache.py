@@ -26,19 +26,19 @@ def folder() -> Path:
     return (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "ucb" / "data"
 
 
-def array_file(name: str, where: Path | None = None) -> Path:
+def array_file(name: str) -> Path:
     """Return where the arrays of a data set are, or would be."""
-    return (where or folder()) / f"{find(name).name}.npz"
+    return folder() / f"{find(name).name}.npz"
 
 
-def present(where: Path | None = None) -> list[str]:
+def present() -> list[str]:
     """Return the names of the data sets whose array files are there."""
-    return [name for name in CATALOGUE if array_file(name, where).is_file()]
+    return [name for name in CATALOGUE if array_file(name).is_file()]
 
 
-def load(name: str, where: Path | None = None) -> Arrays:
+def load(name: str) -> Arrays:
     """Return the arrays of a data set; if they are not there, say in one sentence what to do."""
-    path = array_file(name, where)
+    path = array_file(name)
     if not path.is_file():
         raise FileNotFoundError(f"{path} is not there: {how_to_get(find(name))}")
     return read_arrays(path)
@@ -58,10 +58,10 @@ def how_to_get(known: DataSet) -> str:
     )
 
 
-def verify(name: str, where: Path | None = None) -> str:
+def verify(name: str) -> str:
     """Return what an array file holds; if anything is wrong with it, say so in one sentence."""
-    known, path = find(name), array_file(name, where)
-    arrays = load(name, where)
+    known, path = find(name), array_file(name)
+    arrays = load(name)
     if len(arrays.class_names) != known.n_classes or arrays.x_train.shape[1:] != known.shape:
         shape = "x".join(str(side) for side in known.shape)
         raise ValueError(f"{path} holds {arrays}; {known.title} has {known.n_classes} classes and images {shape}")
@@ -77,7 +77,7 @@ def verify(name: str, where: Path | None = None) -> str:
 
 
 class RecordedHashes:
-    """Hashes of files for which nobody publishes one, recorded when they were first used: ``name -> algorithm:hex``."""
+    """Hashes of files without a published one, recorded when they were first used: ``name -> algorithm:hex``."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / HASHES

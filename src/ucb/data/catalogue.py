@@ -16,7 +16,7 @@ FACES = 100
 
 @dataclass(frozen=True)
 class OfficialFile:
-    """A file as its authors publish it. ``digest`` is ``algorithm:hex``, None where nobody publishes one.
+    """A file as its authors publish it. ``digest`` is ``algorithm:hex``, None where none is published.
 
     ``instead`` are other files that serve the same purpose: a raw form, or another edition.
     """
@@ -76,9 +76,8 @@ def _freeze(value: Any) -> Any:
 
 def _read() -> dict[str, DataSet]:
     facts = tomllib.loads((files("ucb.data") / "catalogue.toml").read_text(encoding="utf-8"))
-    return {
-        name: DataSet(name, **{key: _freeze(value) for key, value in known.items()}) for name, known in facts.items()
-    }
+    frozen = {name: {key: _freeze(value) for key, value in known.items()} for name, known in facts.items()}
+    return {name: DataSet(name, **known) for name, known in frozen.items()}
 
 
 CATALOGUE: Mapping[str, DataSet] = _read()

@@ -37,16 +37,15 @@ class DownloadError(RuntimeError):
     """A file could not be fetched, or what came was not the file."""
 
 
-def get(name: str, tell: Tell, progress: Progress | None = None, where: Path | None = None) -> None:
+def get(name: str, tell: Tell, progress: Progress | None = None) -> None:
     """Download what is missing of a data set's official files, and make its array file. Nothing is removed."""
-    known, where = find(name), where or cache.folder()
-    path = cache.array_file(name, where)
+    known, path = find(name), cache.array_file(name)
     if path.exists():
         tell(f"{name}: {path} is there already")
         return
     if not known.files:
         raise ValueError(f"{name} cannot be downloaded: {cache.how_to_get(known)}")
-    folder = where / "downloads" / known.name
+    folder = cache.folder() / "downloads" / known.name
     sources = []
     for file in known.files:
         target = folder / file.name
@@ -57,26 +56,19 @@ def get(name: str, tell: Tell, progress: Progress | None = None, where: Path | N
             except DownloadError as error:
                 raise DownloadError(f"{error}; fetch it elsewhere, put it into {folder} and try again") from error
         sources.append((file, target))
-    _make(known, sources, where, tell, unverified=False)
+    _make(known, sources, tell, unverified=False)
 
 
-def import_files(
-    name: str,
-    paths: Sequence[Path],
-    tell: Tell,
-    unverified: bool = False,
-    replace: bool = False,
-    where: Path | None = None,
-) -> None:
+def import_files(name: str, paths: Sequence[Path], tell: Tell, unverified: bool = False, replace: bool = False) -> None:
     """Make the array file of a data set from its official files, or a folder with them or their contents."""
-    known, where = find(name), where or cache.folder()
-    if cache.array_file(name, where).exists() and not replace:
-        raise FileExistsError(f"{cache.array_file(name, where)} is there already: --replace writes it anew")
-    _make(known, _match(known, paths), where, tell, unverified)
+    known, path = find(name), cache.array_file(name)
+    if path.exists() and not replace:
+        raise FileExistsError(f"{path} is there already: --replace writes it anew")
+    _make(known, _match(known, paths), tell, unverified)
 
 
-def _make(known: DataSet, sources: Sequence[Given], where: Path, tell: Tell, unverified: bool) -> None:
-    record = RecordedHashes(where)
+def _make(known: DataSet, sources: Sequence[Given], tell: Tell, unverified: bool) -> None:
+    record = RecordedHashes(cache.folder())
     for file, path in sources:
         if unverified:
             tell(f"{known.name}: {path.name} is taken as it is: its hash was not compared")
@@ -85,7 +77,7 @@ def _make(known: DataSet, sources: Sequence[Given], where: Path, tell: Tell, unv
     parsed = parse(known, [path for _, path in sources])
     if parsed.unreadable:
         tell(f"{known.name}: {parsed.unreadable} images could not be read and were skipped")
-    target = cache.array_file(known.name, where)
+    target = cache.array_file(known.name)
     write_arrays(target, parsed.arrays)
     record.put(target.name, digest_of(target))
     for file, path in sources:
@@ -99,9 +91,8 @@ def _compare(file: OfficialFile, path: Path, expected: str | None, record: Recor
     """Compare a file with its published hash, or else with the one it had when it was first used."""
     if expected is None or not (wrong := differs(path, expected)):
         return
-    if any(
-        f"{raw.name}.gz" == file.name and raw.digest == digest_of_unzipped(path, raw.digest) for raw in file.instead
-    ):
+    raws = [raw for raw in file.instead if f"{raw.name}.gz" == file.name]
+    if any(raw.digest == digest_of_unzipped(path, raw.digest) for raw in raws):
         return  # gzipped anew, as Linux distributions do
     whose = "published" if file.digest else f"recorded in {record.path}"
     raise ValueError(f"{wrong} as {whose}; fetch it again, or import it with --unverified")
@@ -127,18 +118,15 @@ def _match(known: DataSet, paths: Sequence[Path]) -> list[Given]:
         elif path.is_file() and path.name in inside:
             given[path.name] = path
         else:
-            raise ValueError(f"{path} {_what_it_is(known, path)}")
-    chosen = [
-        next(((file, given[file.name]) for file in slot.forms() if file.name in given), None) for slot in known.files
-    ]
-    missing = [slot for slot, source in zip(known.files, chosen, strict=True) if source is None]
-    if missing:
-        where = ", ".join(f"{file.name} ({file.urls[0]})" for file in missing)
-        raise FileNotFoundError(f"{known.name} needs {where} too")
-    return [source for source in chosen if source is not None]
+            raise ValueError(f"{path} {_say_what_it_is(known, path)}")
+    there = [[(file, given[file.name]) for file in slot.forms() if file.name in given] for slot in known.files]
+    if missing := [slot for slot, found in zip(known.files, there, strict=True) if not found]:
+        files = ", ".join(f"{file.name} ({file.urls[0]})" for file in missing)
+        raise FileNotFoundError(f"{known.name} needs {files} too")
+    return [found[0] for found in there]
 
 
-def _what_it_is(known: DataSet, path: Path) -> str:
+def _say_what_it_is(known: DataSet, path: Path) -> str:
     """Say what is wrong with a path that cannot be imported."""
     if path.name in known.wrong:
         return known.wrong[path.name]
@@ -210,7 +198,7 @@ def _fetch_on(url: str, part: Path, name: str, progress: Progress, timeout: floa
     with answer:
         done, total = _begins_at(answer, have)
         if done not in (0, have):
-            part.unlink()  # a range that nobody asked for: begin anew, without one
+            part.unlink()  # not the range that was asked for: begin anew, without one
             return False
         if max(done, total or 0) > MOST_BYTES:
             raise ValueError(f"{total} bytes are absurdly many")

@@ -35,7 +35,7 @@ GTSRB_TABLE = re.compile(r"(?:^|/)GT-final_test\.csv$")
 SEED = 0
 FACE = 2.2  # LFW's images show 2.2 times as much, in both directions, as the box in which a face was found
 
-# Of a MATLAB file of version 5. SciPy reads these too, but damaged ones can crash it, and whoever runs it.
+# Of a MATLAB file of version 5. SciPy reads these too, but a damaged one can crash the process.
 MAT_HEADER, MAT_MARK = 128, b"\0\1IM"
 """The version, and how numbers are stored: their first byte is the least, as on all machines of today."""
 TEXT, WHOLE, FLAGS, MATRIX, COMPRESSED = 1, 5, 6, 14, 15
@@ -55,8 +55,7 @@ def parse(known: DataSet, files: Sequence[Path]) -> Parsed:
     if known.name in PARSERS:
         assert known.classes is not None
         return Parsed(PARSERS[known.name](files, known.classes))
-    zoom = FACE if known.name == "lfw100" else 1.0
-    return read_folders(files, known.classes, known.shape, known.n_classes, zoom)
+    return read_folders(files, known, FACE if known.name == "lfw100" else 1.0)
 
 
 def read_idx(files: Sequence[Path], classes: tuple[str, ...]) -> Arrays:
@@ -97,18 +96,16 @@ def read_cifar(files: Sequence[Path], classes: tuple[str, ...]) -> Arrays:
     found = {_last(name): content for name, content in members(path, lambda name: _last(name) in {*train, test})}
     if missing := [name for name in (*train, test) if name not in found]:
         if PICKLES & {_last(name) for name in names(path)}:
-            raise ValueError(
-                f"{path} is the Python version, made of pickles, which are not read: "
-                f"fetch the binary version, cifar-{len(classes)}-binary.tar.gz"
-            )
+            fetch = f"fetch the binary version, cifar-{len(classes)}-binary.tar.gz"
+            raise ValueError(f"{path} is the Python version, made of pickles, which are not read: {fetch}")
         raise ValueError(f"{path} lacks {', '.join(missing)}")
     labels = 2 if fine else 1
-    parts = [_cifar_records(path, name, found[name], labels) for name in train]
+    parts = [_read_records(path, name, found[name], labels) for name in train]
     x_train, y_train = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return Arrays(x_train, y_train, *_cifar_records(path, test, found[test], labels), classes)
+    return Arrays(x_train, y_train, *_read_records(path, test, found[test], labels), classes)
 
 
-def _cifar_records(path: Path, name: str, content: bytes, labels: int) -> tuple[Images, Labels]:
+def _read_records(path: Path, name: str, content: bytes, labels: int) -> tuple[Images, Labels]:
     if not content or len(content) % (labels + PIXELS):
         raise ValueError(f"{path}: {name} is damaged: {len(content)} bytes are no whole number of records")
     records = np.frombuffer(content, np.uint8).reshape(-1, labels + PIXELS)
@@ -229,10 +226,15 @@ def read_gtsrb(files: Sequence[Path], classes: tuple[str, ...]) -> Arrays:
         for name, content in members(path, wanted):
             if GTSRB_TABLE.search(name):
                 table = _gtsrb_labels(path, content)
-            elif match := GTSRB_TRAIN.search(name):
-                train[int(match[1]), match[2]] = _sign(path, name, content)
+                continue
+            try:
+                image = _image(content, (32, 32, 3))
+            except UnreadableImageError:
+                raise ValueError(f"{path}: {name} is damaged") from None
+            if match := GTSRB_TRAIN.search(name):
+                train[int(match[1]), match[2]] = image
             elif match := GTSRB_TEST.search(name):
-                test[match[1]] = _sign(path, name, content)
+                test[match[1]] = image
     where = ", ".join(str(path) for path in files)
     absent = (("Final_Training/Images", train), ("Final_Test/Images", test), ("GT-final_test.csv", table))
     if lacking := [what for what, found in absent if not found]:
@@ -240,13 +242,9 @@ def read_gtsrb(files: Sequence[Path], classes: tuple[str, ...]) -> Arrays:
     if strange := set(table) ^ set(test):
         raise ValueError(f"{where}: GT-final_test.csv and the test images differ in {min(strange)}")
     ordered = sorted(train)
-    return Arrays(
-        np.stack([train[each] for each in ordered]),
-        np.array([label for label, _ in ordered], np.int64),
-        np.stack([test[name] for name in table]),
-        np.array(list(table.values()), np.int64),
-        classes,
-    )
+    x_train, y_train = np.stack([train[each] for each in ordered]), np.array([label for label, _ in ordered], np.int64)
+    x_test, y_test = np.stack([test[name] for name in table]), np.array(list(table.values()), np.int64)
+    return Arrays(x_train, y_train, x_test, y_test, classes)
 
 
 def _gtsrb_labels(path: Path, content: bytes) -> dict[str, int]:
@@ -258,13 +256,6 @@ def _gtsrb_labels(path: Path, content: bytes) -> dict[str, int]:
         raise ValueError(f"{path}: GT-final_test.csv does not tell Filename and ClassId in each row") from error
 
 
-def _sign(path: Path, name: str, content: bytes) -> Images:
-    try:
-        return _image(content, (32, 32, 3))
-    except UnreadableImageError:
-        raise ValueError(f"{path}: {name} is damaged") from None
-
-
 def _image(content: bytes, shape: tuple[int, ...], zoom: float = 1.0) -> Images:
     """Return an image in the shape [H, W] or [H, W, 3]."""
     height, width, *colours = shape
@@ -272,22 +263,15 @@ def _image(content: bytes, shape: tuple[int, ...], zoom: float = 1.0) -> Images:
         return read_image(io.BytesIO(content), (3 if colours else 1, height, width), exact=True, zoom=zoom)
 
 
-def read_folders(
-    files: Sequence[Path],
-    classes: tuple[str, ...] | None,
-    shape: tuple[int, ...],
-    most: int | None = None,
-    zoom: float = 1.0,
-) -> Parsed:
-    """Read images in class folders, in an archive or on disk: the given classes, or the ``most`` that have most images.
+def read_folders(files: Sequence[Path], known: DataSet, zoom: float) -> Parsed:
+    """Read images in class folders, in an archive or on disk: of the classes known, or of those that have most images.
 
     The folder that an image is in names its class. Images that cannot be read are counted. A tenth of each class,
     chosen by the hash of seed and name, is for testing: the same in an archive and in a folder, whatever the order of
     the files.
     """
     (path,) = files
-    if classes is None:
-        classes = _largest(path, most)
+    classes = _find_largest(path, known.n_classes) if known.classes is None else known.classes
     label = {name: number for number, name in enumerate(classes)}
     found: dict[str, Images] = {}
     unreadable = 0
@@ -295,18 +279,16 @@ def read_folders(
         if _short(name) in found:
             raise ValueError(f"{path} has more than one {_short(name)}: give one folder of class folders")
         try:
-            image = found[_short(name)] = _image(content, shape, zoom)
+            image = found[_short(name)] = _image(content, known.shape, zoom)
         except UnreadableImageError:
             unreadable += 1
             continue
         if image.nbytes * len(found) > ceilings.UNPACKED:
             raise ValueError(f"{path}: its images take more than {ceilings.UNPACKED:,} bytes: give fewer of them")
     train, test = split_by_hash(path, found, classes)
-    parts = [
-        (np.stack([found[name] for name in part]), np.array([label[_class(name)] for name in part], np.int64))
-        for part in (train, test)
-    ]
-    return Parsed(Arrays(*parts[0], *parts[1], classes), unreadable)
+    x_train, x_test = (np.stack([found[name] for name in part]) for part in (train, test))
+    y_train, y_test = (np.array([label[_class(name)] for name in part], np.int64) for part in (train, test))
+    return Parsed(Arrays(x_train, y_train, x_test, y_test, classes), unreadable)
 
 
 def split_by_hash(path: Path, found: Collection[str], classes: tuple[str, ...]) -> tuple[list[str], list[str]]:
@@ -328,10 +310,10 @@ def split_by_hash(path: Path, found: Collection[str], classes: tuple[str, ...]) 
     return train, test
 
 
-def _largest(path: Path, most: int | None) -> tuple[str, ...]:
+def _find_largest(path: Path, most: int) -> tuple[str, ...]:
     """Return the classes that have most images, sorted by name; among equals the first in the alphabet are taken."""
     sizes = Counter(_class(name) for name in names(path) if is_image(name) and _class(name))
-    if most is not None and len(sizes) < most:
+    if len(sizes) < most:
         raise ValueError(f"{path} has images in {len(sizes)} class folders; {most} are needed")
     return tuple(sorted(sorted(sizes, key=lambda name: (-sizes[name], name))[:most]))
 

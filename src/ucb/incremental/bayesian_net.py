@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -27,17 +27,10 @@ from ucb.data.streams.tasks import Stream, Task, TensorExamples
 from ucb.engine.checkpoint import Progress
 from ucb.engine.loop import Run
 from ucb.engine.training import Schedule, Training
-from ucb.incremental.calibration import RawPrediction, RawPredictionBatches, rows_per_batch
+from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches, rows_per_batch
 from ucb.incremental.inputs import ROWS
-from ucb.incremental.learning import (
-    ERRORS_TO_BE_SURE,
-    WaveOutcome,
-    WaveRequest,
-    choose_asked,
-    describe_change,
-    hash_examples,
-)
-from ucb.incremental.model import Effect, Wave
+from ucb.incremental.learning import WaveOutcome, WaveRequest, choose_asked, describe_change, hash_examples
+from ucb.incremental.model import Effect, Model, Wave
 from ucb.incremental.progress_file import ProgressFile
 from ucb.methods.base import TaskInfo
 from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
@@ -46,35 +39,25 @@ from ucb.observer import Observer
 from ucb.optim import UCBNG
 from ucb.seeds import derived_seed, generator_for
 
-if TYPE_CHECKING:
-    from ucb.incremental.model import Model
-
-SMALLEST = {"small": 10, "alexnet": 22, "resnet18": 8}
-"""The least side of an image that a net can read."""
-NETS = ("small", "mlp", "alexnet", "resnet18")
+NETS = {"small": 10, "mlp": 1, "alexnet": 22, "resnet18": 8}
+"""The nets, and the least side of an image that each can read."""
 HIDDEN = 400
 SAMPLES = 10
 """Weight samples in an answer."""
 CHANNELS = 32
-"""About so many numbers has a convolutional net for each pixel of an image."""
+"""Roughly how many activations a convolutional net has for each pixel of an image."""
 USUAL, LEAST = 1e-3, 1e-5
-"""Mutual information that is nothing new, and what is added to it so that there is a logarithm."""
-DENSE = {"lr": 0.5, "temperature": 5e-5, "power": 2.0, "clip": 1.0, "samples": 2}
-CONVOLUTIONAL = {
-    "lr": 0.15,
-    "temperature": 1e-4,
-    "power": 2.0,
-    "init_std_ratio": 0.1,
-    "samples": 2,
-    "estimator": "weights",
-}
+"""The mutual information of a familiar example, and what is added so that the logarithm of 0 is finite."""
+SHARED = {"power": 2.0, "samples": 2}
+DENSE = SHARED | {"lr": 0.5, "temperature": 5e-5, "clip": 1.0}
+CONVOLUTIONAL = SHARED | {"lr": 0.15, "temperature": 1e-4, "init_std_ratio": 0.1, "estimator": "weights"}
 """What held-out data chose for the project's benchmarks on MNIST (dense) and CIFAR (convolutional; the temperature is
 lower, which held-out images of five waves of CIFAR10 preferred)."""
 ON_WEIGHTS = "how far the weights it leans on move, in units of their own uncertainty, the important ones foremost"
 Pair = tuple[Tensor, Tensor]
 EPOCHS = 10
 MOST_NUMBERS = 1 << 29
-"""Numbers of a wave that are kept in memory while it is learnt: epoch after epoch needs them again."""
+"""The most numbers that a wave may have: all are kept in memory, since every epoch needs them."""
 
 
 def small_net(shape: Sequence[int], head_sizes: Sequence[int]) -> HeadedNet:
@@ -87,16 +70,16 @@ def small_net(shape: Sequence[int], head_sizes: Sequence[int]) -> HeadedNet:
 
 
 def choose_net(shape: Sequence[int]) -> str:
-    """Return the name of the net for a shape when nobody chose one."""
-    return "small" if len(shape) == 3 and min(shape[1:]) >= SMALLEST["small"] else "mlp"
+    """Return the name of the default net for a shape."""
+    return "small" if len(shape) == 3 and min(shape[1:]) >= NETS["small"] else "mlp"
 
 
 def check_net(name: str, shape: Sequence[int]) -> str:
     """Return the name of a net, if it can read examples of this shape."""
     if name not in NETS:
         raise ValueError(f"there is no net {name!r}: {nearest(name, NETS)}")
-    if name != "mlp" and (len(shape) != 3 or min(shape[1:]) < SMALLEST[name]):
-        raise ValueError(f"the net {name} reads images of at least {SMALLEST[name]} pixels a side: choose mlp")
+    if name != "mlp" and (len(shape) != 3 or min(shape[1:]) < NETS[name]):
+        raise ValueError(f"the net {name} reads images of at least {NETS[name]} pixels a side: choose mlp")
     return name
 
 
@@ -110,18 +93,6 @@ def build_wave_net(name: str, shape: Sequence[int], head_sizes: Sequence[int], s
             return small_net(shape, head_sizes)
         # statistics of batches that all waves share would follow the last wave
         return alexnet(shape, head_sizes) if name == "alexnet" else resnet18(shape, head_sizes, norm="group")
-
-
-def size_widest_layer(name: str, shape: Sequence[int]) -> tuple[int, int]:
-    """Return inputs and units of the dense layer whose size follows that of the examples, told without making a net."""
-    if name == "mlp":
-        return math.prod(shape), HIDDEN
-    sides = shape[1:]
-    if name == "small":
-        return 64 * math.prod(((side - 2) // 2 - 2) // 2 for side in sides), 256
-    if name == "alexnet":
-        return 256 * math.prod((((side - 3) // 2 - 2) // 2 - 1) // 2 for side in sides), 2048
-    return 1, 512
 
 
 class Doubt(NamedTuple):
@@ -149,7 +120,7 @@ class BayesianNetModel:
         self.doubt: Doubt | None = None
 
     def to(self, device: torch.device) -> None:
-        """Stay where it is, or refuse: a device is chosen when a wave is learnt."""
+        """Refuse any device but the CPU."""
         if device.type != "cpu":
             raise ValueError("ucb-ng answers on the CPU here: leave --device out")
 
@@ -168,11 +139,6 @@ class BayesianNetModel:
             self.method.net.heads.requires_grad_(False)
             for group in self.optimizer.param_groups:
                 group["size"] = num_examples
-
-    def head_for(self, classes: Sequence[int]) -> int:
-        """Return the smallest head that knows all these classes, or the number that a new one would have."""
-        able = [number for number, head in enumerate(self.heads) if set(classes) <= set(head)]
-        return min(able, key=lambda number: len(self.heads[number]), default=len(self.heads))
 
     @property
     def values_per_row(self) -> int:
@@ -246,10 +212,9 @@ class BayesianNetModel:
         layers, free, weights = [], 0.0, 0
         groups = {group["name"]: group for group in self.optimizer.gaussian_groups()}
         for name, gaussian in gaussians(self.method.net):
-            group = groups.get(name)
-            if group is None:
+            if name not in groups:
                 continue
-            ratio = (gaussian.sigma.detach() / group["prior_sigma"]).clamp_max(1)
+            ratio = (gaussian.sigma.detach() / groups[name]["prior_sigma"]).clamp_max(1)
             layers.append({"layer": name, "weights": ratio.numel(), "sigma": float(ratio.mean()), "note": ""})
             if name.startswith("trunk."):
                 free += float(ratio.pow(self.method.settings.power).sum())
@@ -305,7 +270,7 @@ def learn_bayesian_net(model: Model, request: WaveRequest) -> WaveOutcome:
     x, target = held[0][some], held[1][some]
     batches = RawPredictionBatches(learner.predict_raw, x, target, learner.values_per_row)
     given = request.calibration.update(batches, 1 - familiar)
-    learner.doubt = _measure_doubt(learner, request, train[0], x, before, familiar)
+    learner.doubt = _measure_doubt(learner, request, train[0], x, before.doubt if before else None, familiar)
     counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
     effects = before.effects_of(learner, model.waves) if before else []
     return WaveOutcome(learner, given, target, counts, effects, [], fingerprint, familiar if is_sure else 0.0)
@@ -325,9 +290,8 @@ def share_familiar(
     mean, own_error = _mean_log_entropy(before, request, x)
     if not learnt < new:
         return 0.0, False
-    return min(1.0, max(0.0, (new - mean) / (new - learnt))), mean < new - ERRORS_TO_BE_SURE * math.hypot(
-        error, own_error
-    )
+    is_sure = mean < new - ERRORS_TO_BE_SURE * math.hypot(error, own_error)
+    return min(1.0, max(0.0, (new - mean) / (new - learnt))), is_sure
 
 
 def _mean_log_entropy(learner: BayesianNetModel, request: WaveRequest, x: Tensor) -> tuple[float, float]:
@@ -339,31 +303,27 @@ def _mean_log_entropy(learner: BayesianNetModel, request: WaveRequest, x: Tensor
 
 
 def _measure_doubt(
-    learner: BayesianNetModel,
-    request: WaveRequest,
-    train: Tensor,
-    held: Tensor,
-    before: BayesianNetModel | None,
-    familiar: float,
+    learner: BayesianNetModel, request: WaveRequest, train: Tensor, held: Tensor, before: Doubt | None, familiar: float
 ) -> Doubt | None:
     """Return what tells learnt examples from new ones after a wave; familiar ones say nothing of the latter."""
     if len(held) == 0:
-        return None if before is None else before.doubt
+        return before
     new, error = _mean_log_entropy(learner, request, held)
-    if before is not None and before.doubt is not None and familiar > 0:
-        new = (1 - familiar) * new + familiar * before.doubt.held_out
-        error = math.hypot((1 - familiar) * error, familiar * before.doubt.error)
+    if before is not None and familiar > 0:
+        new = (1 - familiar) * new + familiar * before.held_out
+        error = math.hypot((1 - familiar) * error, familiar * before.error)
     return Doubt(_mean_log_entropy(learner, request, train)[0], new, error)
 
 
 def _begin(
     shape: Sequence[int], net: str, before: BayesianNetModel | None, own: list[int], seed: int
 ) -> tuple[BayesianNetModel, int]:
-    """Return the learner to go on with, and its head for the wave's classes: one that knows them all, or a new one."""
+    """Return the learner to go on with, and its head for the wave's classes: the smallest of all, or a new one."""
     if before is None:
         return BayesianNetModel(shape, net, [own], seed), 0
-    head = before.head_for(own)
-    learner = BayesianNetModel(shape, net, [*before.heads, own] if head == len(before.heads) else before.heads, seed)
+    able = [number for number, head in enumerate(before.heads) if set(own) <= set(head)]
+    head = min(able, key=lambda number: len(before.heads[number]), default=len(before.heads))
+    learner = BayesianNetModel(shape, net, before.heads if able else [*before.heads, own], seed)
     learner.restore_optimizer(len(before.heads), before.num_examples)
     learner.load(before.tensors())
     return learner, head
@@ -391,9 +351,8 @@ def _run(learner: BayesianNetModel, request: WaveRequest, train: Pair, held: Pai
     judged = prepare(*(held if len(held[1]) else train))
     now = Task("this wave", tuple(map(str, own)), prepare(*train), judged, judged)
     no = NoExamples()
-    gone = [
-        Task(f"head {i + 1}", tuple(map(str, classes)), no, no, no) for i, classes in enumerate(learner.heads[:head])
-    ]
+    names = [tuple(map(str, classes)) for classes in learner.heads[:head]]
+    gone = [Task(f"head {number}", classes, no, no, no) for number, classes in enumerate(names, 1)]
     epochs = request.epochs or EPOCHS
     run = Run(
         Stream("waves", (*gone, now)),
@@ -411,7 +370,7 @@ def _run(learner: BayesianNetModel, request: WaveRequest, train: Pair, held: Pai
 
 
 class NoExamples(StreamExamples):
-    """The data of an earlier wave: nobody has them any more."""
+    """The examples of an earlier wave, which are not kept."""
 
     def __len__(self) -> int:
         return 0

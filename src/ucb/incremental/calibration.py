@@ -38,8 +38,10 @@ SMALLEST_ENTROPY = 1e-4
 PRIOR_EXAMPLES = 5.0
 PRIOR_MOMENTS = ((-2.5, 2.0), (0.3, 0.5), (0.0, 0.3))
 """Mean and standard deviation of the three signs before any example."""
+ERRORS_TO_BE_SURE = 2.0
+"""Standard errors that the share of familiar examples must be above 0 to count."""
 USUAL_STRENGTH = 2.0
-"""Standard deviations that the strength may be away from its mean on either side and nobody minds."""
+"""Standard deviations that the strength may differ from its mean, either way, before it counts as a sign of doubt."""
 
 
 @dataclass(frozen=True)
@@ -133,26 +135,21 @@ class ScoreCalibration:
         and that on all of them.
         """
         for raw, target in held_out:
-            self._learn_scale(raw, target, weight)
+            for place, scale in enumerate(SCALES):
+                p = (raw.logits * scale).softmax(-1).mean(0).double()
+                true = p.gather(1, target[:, None]).clamp_min(1e-12)
+                self.nll[place] -= weight * float(true.log().sum())
         scale = self.scale
-        signs, given = [torch.zeros(0, len(PRIOR_MOMENTS), dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
+        found, given = [torch.zeros(0, len(PRIOR_MOMENTS), dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
         for raw, _ in held_out:
             prediction = from_logits(raw.logits * scale)
-            signs.append(_signs(prediction, raw).cpu())
+            found.append(_signs(prediction, raw).cpu())
             given.append(prediction.label.cpu())
-        self._learn_doubt(torch.cat(signs), weight)
+        signs = torch.cat(found)
+        self.moments += weight * torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0)
+        unsureness = self._unsureness(signs).clamp(0, WIDEST)
+        self.histogram += weight * torch.histc(unsureness, BINS, 0, WIDEST).double()
         return torch.cat(given)
-
-    def _learn_scale(self, raw: RawPrediction, target: Tensor, weight: float) -> None:
-        for place, scale in enumerate(SCALES):
-            p = (raw.logits * scale).softmax(-1).mean(0).double()
-            true = p.gather(1, target[:, None]).clamp_min(1e-12)
-            self.nll[place] -= weight * float(true.log().sum())
-
-    def _learn_doubt(self, signs: Tensor, weight: float) -> None:
-        self.moments += weight * torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0).cpu()
-        u = self._unsureness(signs)
-        self.histogram += weight * torch.histc(u.cpu().clamp(0, WIDEST), BINS, 0, WIDEST).double()
 
     def log_entropy(self, raw: RawPrediction) -> Tensor:
         """Return the log entropy of each calibrated prediction."""

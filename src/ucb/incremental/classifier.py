@@ -4,7 +4,7 @@ It needs scikit-learn (`pip install 'ucb[sklearn]'`), which nothing else in this
 
 What differs from other estimators of scikit-learn:
 
-- ``partial_fit`` learns a wave. Classes that nobody named before may come in any wave: ``classes`` may be left out,
+- ``partial_fit`` learns a wave. New classes may come in any wave: ``classes`` may be left out,
   also at the first call, and ``classes_`` then grows (it stays sorted, so columns of ``predict_proba`` move). Classes
   that are named are in ``classes_`` from then on, with probability 0 until there is an example of them. Naming all of
   them at the first call is what scikit-learn asks for, and it keeps the columns where they are.

@@ -10,33 +10,23 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from ucb.bayes.conjugate import ConjugateHead
-from ucb.data.readers import ExampleReader, Skipped
-from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
+from ucb.data.readers import Skipped
+from ucb.data.readers.reader import say_first
+from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
-from ucb.incremental.learning import (
-    ERRORS_TO_BE_SURE,
-    Copies,
-    WaveOutcome,
-    WaveRequest,
-    choose_asked,
-    describe_change,
-    hash_examples,
-)
-from ucb.incremental.model import Effect, Wave
+from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked, describe_change, hash_examples
+from ucb.incremental.model import Effect, Model, Wave
 from ucb.incremental.trunks import SAMPLED, ImageTrunk, RowTrunk, build_trunk
 from ucb.seeds import generator_for
-
-if TYPE_CHECKING:
-    from ucb.incremental.model import Model
 
 PAIRS = 16
 """Pairs of opposite samples of the head's weights: their mean is the mean."""
@@ -364,17 +354,19 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     before = model.learner
     assert before is None or isinstance(before, FrozenTrunkModel)
     learner = _begin(model, request, before, train, found)
-    at = (
-        PassPosition(torch.zeros(len(model.classes), dtype=torch.int64))
-        if found is None
-        else PassPosition(**found["pass"])
-    )
+    nothing = PassPosition(torch.zeros(len(model.classes), dtype=torch.int64))
+    at = nothing if found is None else PassPosition(**found["pass"])
     skipped = [Skipped(*each) for each in at.skipped]
     familiarity = Familiarity(before, request, at.familiar)
     _learn(learner, request, train, at, familiarity)
     if not int(at.counts.sum()):
-        raise ValueError(f"none of the {len(train)} examples can be read{_why(request.examples)}")
-    features, target, hashes = _read_held_out(learner, request, familiarity)
+        raise ValueError(f"none of the {len(train)} examples can be read{say_first(': ', request.examples.skipped)}")
+    none = torch.zeros(0, dtype=torch.int64)
+    held_out = request.examples.batches(torch.nonzero(request.held_out).squeeze(1), ROWS)
+    seen = [(torch.zeros(0, learner.trunk.features, device=learner.device), none, none)]
+    seen += _extract_features(learner, request, held_out, familiarity)
+    features, classes, hashes = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    target = classes.to(learner.device)
     copies = Copies(at.prints, hashes)
     fingerprint = request.refuse_repeated(copies.every)
     new = (1 - familiarity.share) * copies.different
@@ -388,17 +380,10 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     learner.add(features, target)
     counts = at.counts + torch.bincount(target.cpu(), minlength=len(model.classes))
     request.observer.moved(len(request.classes), len(request.classes))
-    return WaveOutcome(
-        learner,
-        given,
-        target[some].cpu(),
-        counts,
-        before.effects_of(learner, model.classes, model.waves) if before else [],
-        skipped,
-        fingerprint,
-        familiarity.share,
-        before is not None and before.posterior.usual_variance > FITTED,
-    )
+    effects = before.effects_of(learner, model.classes, model.waves) if before else []
+    fitted = before is not None and before.posterior.usual_variance > FITTED
+    share, asked_about = familiarity.share, target[some].cpu()
+    return WaveOutcome(learner, given, asked_about, counts, effects, skipped, fingerprint, share, fitted)
 
 
 def _begin(
@@ -412,7 +397,12 @@ def _begin(
     else:
         trunk = build_trunk(model.shape, seed=request.seed)
         if found is None:
-            trunk.fit(_sample(request.examples, train, request.seed), request.seed)
+            chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]
+            parts = [x for _, x in request.examples.batches(chosen.sort().values, ROWS)]
+            if not parts:
+                why = say_first(": ", request.examples.skipped)
+                raise ValueError(f"none of {len(chosen)} examples can be read{why}")
+            trunk.fit(torch.cat(parts), request.seed)
         learner = FrozenTrunkModel(trunk, len(model.classes))
     if found is not None:
         learner.trunk.load_state_dict(found["trunk"])
@@ -421,31 +411,16 @@ def _begin(
     return learner
 
 
-def _sample(examples: ExampleReader, train: Tensor, seed: int) -> Tensor:
-    """Return some examples of the first wave, from which the trunk is made."""
-    chosen = train[torch.randperm(len(train), generator=generator_for("looked at", seed))[:SAMPLED]]
-    parts = [x for _, x in examples.batches(chosen.sort().values, ROWS)]
-    if not parts:
-        raise ValueError(f"none of {len(chosen)} examples can be read{_why(examples)}")
-    return torch.cat(parts)
-
-
-def _why(examples: ExampleReader) -> str:
-    return f": {examples.skipped[0].name}: {examples.skipped[0].why}" if examples.skipped else ""
-
-
 def _learn(
     learner: FrozenTrunkModel, request: WaveRequest, train: Tensor, at: PassPosition, familiarity: Familiarity
 ) -> None:
     """Go through the examples that are not held out, from where the pass stands."""
     skipped, hashes, progress = list(at.skipped), [at.prints], request.progress
     for reached, batches in split_portions(request.examples, train, at.done):
-        for positions, x in batches:
-            own, features = request.classes[positions], learner.features(x)
-            familiarity.ask(features, own, positions)
-            learner.add(features, own.to(learner.device))
-            at.counts += torch.bincount(own, minlength=len(at.counts))
-            hashes.append(hash_examples(x, request.labels_of(positions)))
+        for features, classes, own_hashes in _extract_features(learner, request, batches, familiarity):
+            learner.add(features, classes.to(learner.device))
+            at.counts += torch.bincount(classes, minlength=len(at.counts))
+            hashes.append(own_hashes)
         at.done = reached
         request.observer.moved(reached, len(request.classes))
         if progress is not None and progress.is_due and reached < len(train):
@@ -456,18 +431,11 @@ def _learn(
     at.prints = torch.cat(hashes)
 
 
-def _read_held_out(
-    learner: FrozenTrunkModel, request: WaveRequest, familiarity: Familiarity
-) -> tuple[Tensor, Tensor, Tensor]:
-    """Return features, classes and hashes of the held-out examples that can be read."""
-    features, rows = (
-        [torch.zeros(0, learner.trunk.features, device=learner.device)],
-        [torch.zeros(0, dtype=torch.int64)],
-    )
-    hashes = [torch.zeros(0, dtype=torch.int64)]
-    for positions, x in request.examples.batches(torch.nonzero(request.held_out).squeeze(1), ROWS):
-        features.append(learner.features(x))
-        rows.append(positions)
-        hashes.append(hash_examples(x, request.labels_of(positions)))
-        familiarity.ask(features[-1], request.classes[positions], positions)
-    return torch.cat(features), request.classes[torch.cat(rows)].to(learner.device), torch.cat(hashes)
+def _extract_features(
+    learner: FrozenTrunkModel, request: WaveRequest, batches: Iterable[tuple[Tensor, Tensor]], familiarity: Familiarity
+) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
+    """Yield features, classes and hashes of batches of examples, each of which tells how familiar the wave is."""
+    for positions, x in batches:
+        classes, features = request.classes[positions], learner.features(x)
+        familiarity.ask(features, classes, positions)
+        yield features, classes, hash_examples(x, request.labels_of(positions))

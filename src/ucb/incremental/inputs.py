@@ -126,17 +126,12 @@ def _check_array(x: Array) -> Tensor:
         if x.dim() == 4 and x.dtype == torch.uint8 and shape[1] in (1, 3):
             return x
         if x.dim() == 2 and x.dtype != torch.uint8:
-            return _check_finite(x.float())
+            rows = x.float()
+            if odd := (~rows.isfinite()).any(1).nonzero().flatten().tolist():
+                said = f"{len(odd)} of {len(rows)} rows hold NaN, infinity or a number too large"
+                raise ValueError(f"{said}; the first is row {odd[0] + 1}")
+            return rows
     raise ValueError(f"examples must be {WANTED}, not {kind} of {shape}")
-
-
-def _check_finite(rows: Tensor) -> Tensor:
-    odd = (~rows.isfinite()).any(1).nonzero().flatten().tolist()
-    if odd:
-        raise ValueError(
-            f"{len(odd)} of {len(rows)} rows hold NaN, infinity or a number too large; the first is row {odd[0] + 1}"
-        )
-    return rows
 
 
 def _as_names(labels: Labels, number: int) -> list[str]:

@@ -7,11 +7,10 @@ their order.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -24,7 +23,7 @@ from torch import Tensor
 from ucb.data.readers import ExampleReader, Skipped, fingerprint
 from ucb.data.readers.reader import as_text, count_words
 from ucb.incremental.calibration import ScoreCalibration
-from ucb.incremental.inputs import Data, read_labelled
+from ucb.incremental.inputs import Data
 from ucb.incremental.model import Effect, Model, Report, Wave
 from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
 from ucb.observer import Observer
@@ -43,8 +42,6 @@ WORTH_SAYING = 0.5
 """The share of a wave that must seem to be learnt already for it to be said."""
 WRONG_TO_NAME = 3
 """Held-out examples of a class that must all be wrong before it is named."""
-ERRORS_TO_BE_SURE = 2.0
-"""Standard errors that the share of familiar examples must be above 0 to count."""
 CHANGES = ((0.03, "hardly at all"), (0.1, "a little"), (0.25, "noticeably"), (float("inf"), "strongly"))
 
 
@@ -62,7 +59,7 @@ class WaveRequest:
     held_out: Tensor
     """A mask of those by which the result is measured."""
     calibration: ScoreCalibration
-    """Learns from the held-out examples; it is nobody else's."""
+    """Learns from the held-out examples; it is a copy, which may be changed in place."""
     seed: int
     device: torch.device
     epochs: int | None
@@ -79,13 +76,11 @@ class WaveRequest:
         return [self.examples.labels[place] for place in positions.tolist()]
 
     def refuse_repeated(self, hashes: Tensor) -> str:
-        """Return the hash of the wave's content, unless it was learnt before and nobody wants it again."""
+        """Return the hash of the wave's content; refuse one that was learnt before, unless it is wanted ``again``."""
         own = hash_wave(hashes)
         if own in self.known and not self.again:
-            raise RepeatedWaveError(
-                f"these data were learnt before, as {self.known[own]!r}, and count already: leave them out, "
-                "or learn them once more with --again (from Python: again=True)"
-            )
+            said = f"these data were learnt before, as {self.known[own]!r}, and count already: leave them out"
+            raise RepeatedWaveError(f"{said}, or learn them once more with --again (from Python: again=True)")
         return own
 
 
@@ -144,9 +139,12 @@ def learn(
     with lock_model(path):
         if path.exists():
             model, before = Model.open(path, device), hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest()
-            _refuse_change(model, path, method, net)
-        else:  # who names a net wants it to learn
+        else:  # the net of the fixed way cannot be chosen, so a named net means ucb-ng
             model, before = Model(method or ("fixed" if net is None else "ucb-ng"), net=net, seed=seed or 0), None
+        if method is not None and method != model.method:
+            raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
+        if net is not None and net != model.net:
+            raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
 
         def open_progress(examples: ExampleReader, title: str) -> ProgressFile:
             identity = {
@@ -181,93 +179,32 @@ def learn(
     return report
 
 
-def _refuse_change(model: Model, path: Path, method: str | None, net: str | None) -> None:
-    """Refuse a method or a net that the model does not have."""
-    if method is not None and method != model.method:
-        raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
-    if net is not None and net != model.net:
-        raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
-
-
-def learn_wave(
-    model: Model,
-    data: Data,
-    name: str | None,
-    label: str | None,
-    seed: int,
-    device: torch.device,
-    epochs: int | None,
-    observer: Observer,
-    progress: Callable[[ExampleReader, str], ProgressFile] | None,
-    again: bool,
-) -> Report:
-    """Let a model learn a wave; everything that changes is put into it anew, nothing is changed in place."""
-    began = time.monotonic()
-    if epochs is not None and model.method == "fixed":
-        raise ValueError("the method fixed goes through a wave once: epochs go with the method ucb-ng")
-    label = model.label if label is None else label
-    examples = read_labelled(data, model.shape, label, model.columns)
-    assert examples.labels is not None
-    title = _choose_name(model, name)
-    known = len(model.classes)
-    new = sorted(set(examples.labels) - set(model.classes))
-    model.classes = model.classes + new
-    model.shape, model.columns, model.label = tuple(examples.shape), examples.columns, label
-    model.calibration = copy.deepcopy(model.calibration)
-    model.calibration.fade(known, len(model.classes))
-    request = WaveRequest(
-        examples=examples,
-        classes=model.numbers_of(examples.labels),
-        held_out=hold_out(examples.labels, seed, len(model.waves)),
-        calibration=model.calibration,
-        seed=seed,
-        device=device,
-        epochs=epochs,
-        observer=observer,
-        progress=None if progress is None else progress(examples, title),
-        known={wave.fingerprint: wave.name for wave in reversed(model.waves)},
-        again=again,
-    )
-    outcome = _learn_with(model, request)
+def learn_wave(model: Model, request: WaveRequest, name: str, new: Sequence[str], began: float) -> Report:
+    """Let a model learn a wave, whose ``new`` classes are its last ones; of the model nothing is changed in place."""
+    if model.method == "fixed":  # only what is needed is loaded
+        from ucb.incremental.frozen import learn_frozen as learn_with
+    else:
+        from ucb.incremental.bayesian_net import learn_bayesian_net as learn_with
+    outcome = learn_with(model, request)
     model.learner = outcome.learner
-    missing = [repr(each) for each, number in zip(new, outcome.counts[known:].tolist(), strict=True) if number == 0]
-    if missing:
-        raise ValueError(
-            f"no example of the class {', '.join(missing)} can be read: mend or remove it, then learn again"
-        )
-    wave = _note_wave(title, model.classes, outcome)
-    model.waves = [*model.waves, wave]
-    return Report(
-        wave,
-        outcome.effects,
-        list({one.name: one for one in [*outcome.skipped, *examples.skipped]}.values()),  # some were tried twice
-        [*examples.remarks, *_find_remarks(model.classes, request, outcome)],
-        new,
-        time.monotonic() - began,
-        find_warnings(model.classes, outcome),
-    )
-
-
-def _note_wave(title: str, classes: Sequence[str], outcome: WaveOutcome) -> Wave:
+    new_counts = outcome.counts[len(model.classes) - len(new) :].tolist()
+    if missing := ", ".join(repr(each) for each, number in zip(new, new_counts, strict=True) if number == 0):
+        raise ValueError(f"no example of the class {missing} can be read: mend or remove it, then learn again")
     asked, right = Counter(outcome.target.tolist()), Counter(outcome.target[outcome.given == outcome.target].tolist())
-    examples = {classes[number]: int(times) for number, times in enumerate(outcome.counts) if times}
-    held_out = {classes[number]: (asked[number], right[number]) for number in sorted(asked)}
-    return Wave(title, examples, held_out, outcome.fingerprint)
+    examples = {model.classes[number]: int(times) for number, times in enumerate(outcome.counts) if times}
+    held_out = {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)}
+    wave = Wave(name, examples, held_out, outcome.fingerprint)
+    model.waves = [*model.waves, wave]
+    tried = [*outcome.skipped, *request.examples.skipped]
+    skipped = list({one.name: one for one in tried}.values())  # some were tried twice
+    remarks = [*request.examples.remarks, *_find_remarks(model.classes, request, outcome)]
+    warnings = find_warnings(model.classes, outcome)
+    return Report(wave, outcome.effects, skipped, remarks, list(new), time.monotonic() - began, warnings)
 
 
-def _learn_with(model: Model, request: WaveRequest) -> WaveOutcome:
-    """Let the learner of the model's method learn; only that one is loaded."""
-    if model.method == "fixed":
-        from ucb.incremental.frozen import learn_frozen
-
-        return learn_frozen(model, request)
-    from ucb.incremental.bayesian_net import learn_bayesian_net
-
-    return learn_bayesian_net(model, request)
-
-
-def _choose_name(model: Model, name: str | None) -> str:
-    taken = {wave.name for wave in model.waves}
+def choose_name(waves: Sequence[Wave], name: str | None) -> str:
+    """Return the name of a new wave: the one that is wanted, if it can be had, or the next number."""
+    taken = {wave.name for wave in waves}
     if name is None:
         return next(free for n in count(len(taken) + 1) if (free := f"wave {n}") not in taken)
     if not name.strip() or len(name) > 200:
@@ -354,7 +291,7 @@ def _find_remarks(classes: Sequence[str], request: WaveRequest, outcome: WaveOut
 
 
 def find_warnings(classes: Sequence[str], outcome: WaveOutcome) -> list[str]:
-    """Return what should worry whoever learns a wave: answers no better than chance, a class alone, blind estimates."""
+    """Return warnings about a wave: answers no better than chance, a single class, effects that cannot be estimated."""
     if len(classes) == 1:
         return [f"the model knows the class {classes[0]!r} alone: until it learns another, that is its answer to all"]
     found = []

@@ -1,8 +1,9 @@
-"""A model that learns wave after wave from data that nobody keeps, and says how sure it is."""
+"""A model that learns wave after wave, keeps none of the data, and says how sure it is."""
 
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from ucb.checks import find_device
 from ucb.data.readers import ExampleReader, Shape, Skipped
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import check_whole
-from ucb.incremental.inputs import Data, Inputs
+from ucb.incremental.inputs import Data, Inputs, read_labelled
 from ucb.observer import Observer
 
 if TYPE_CHECKING:
@@ -112,7 +113,7 @@ class Model:
         self.shape: Shape | None = None
         self.columns: list[str] | None = None
         self.label: str | None = None
-        """The column with the labels, where the data is a table and somebody named it."""
+        """The column with the labels, where the data are a table and the column was named."""
         self.classes: list[str] = []
         self.waves: list[Wave] = []
         self.learner: FrozenTrunkModel | BayesianNetModel | None = None
@@ -153,11 +154,35 @@ class Model:
         ``warnings`` what should worry, and in ``skipped`` what could not be read. ``progress`` makes, of the examples
         and the wave's name, the file in which unfinished work is kept.
         """
-        from ucb.incremental.learning import learn_wave
+        from ucb.incremental.learning import WaveRequest, choose_name, hold_out, learn_wave
 
-        new, observer = copy.copy(self), observer or Observer()
-        seed, where = self.seed if seed is None else seed, find_device(device)
-        report = learn_wave(new, data, name, label, seed, where, epochs, observer, progress, again)
+        began, new, where = time.monotonic(), copy.copy(self), find_device(device)
+        if epochs is not None and self.method == "fixed":
+            raise ValueError("the fixed way goes through a wave once: epochs go with the method ucb-ng")
+        seed = self.seed if seed is None else seed
+        new.label = self.label if label is None else label
+        examples = read_labelled(data, self.shape, new.label, self.columns)
+        assert examples.labels is not None
+        name = choose_name(self.waves, name)
+        new_classes = sorted(set(examples.labels) - set(self.classes))
+        new.classes = self.classes + new_classes
+        new.shape, new.columns = tuple(examples.shape), examples.columns
+        new.calibration = copy.deepcopy(self.calibration)
+        new.calibration.fade(len(self.classes), len(new.classes))
+        request = WaveRequest(
+            examples=examples,
+            classes=new.numbers_of(examples.labels),
+            held_out=hold_out(examples.labels, seed, len(self.waves)),
+            calibration=new.calibration,
+            seed=seed,
+            device=where,
+            epochs=epochs,
+            observer=observer or Observer(),
+            progress=None if progress is None else progress(examples, name),
+            known={wave.fingerprint: wave.name for wave in reversed(self.waves)},
+            again=again,
+        )
+        report = learn_wave(new, request, name, new_classes, began)
         self.__dict__.update(new.__dict__)
         return report
 

@@ -20,20 +20,9 @@ import torch
 from torch import Tensor
 
 from ucb.data.readers import Shape
+from ucb.incremental import checked_file
 from ucb.incremental.calibration import ScoreCalibration
-from ucb.incremental.checked_file import (
-    LARGEST,
-    Content,
-    DamagedModelError,
-    FieldError,
-    Fields,
-    check_tensor,
-    check_text,
-    check_whole,
-    pack,
-    read_content,
-    unpack,
-)
+from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_text, check_whole
 from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import METHODS, Model, Wave
 from ucb.incremental.trunks import build_trunk, supports_patches
@@ -51,7 +40,7 @@ LARGEST_STATISTIC = 1e18
 ROUNDING = 1e-6
 """What sums may be off, as a share of the largest that they can be."""
 FALSE = (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError, AttributeError)
-"""What PyTorch and Python may say of values that nobody has checked."""
+"""What PyTorch and Python may raise for values that were not checked."""
 
 Parts = tuple[dict[str, Any], dict[str, Tensor]]
 """What JSON holds, and the tensors."""
@@ -80,10 +69,10 @@ def to_bytes(model: Model) -> bytes:
         "way": facts,
     }
     own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
-    data = pack(values, {**tensors, FIGURES: figures, **own})
+    data = checked_file.pack(values, {**tensors, FIGURES: figures, **own})
     try:
-        _understand(unpack(data), "it")
-    except DamagedModelError as error:
+        _understand(checked_file.unpack(data), "it")
+    except checked_file.DamagedModelError as error:
         raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
     return data
 
@@ -92,17 +81,15 @@ def read_model(path: Path) -> Model:
     """Return the model in a file; whatever is wrong with it is said in one sentence."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
-    return _understand(read_content(path), str(path))
+    return _understand(checked_file.read_content(path), str(path))
 
 
-def _understand(content: Content, path: str) -> Model:
+def _understand(content: checked_file.Content, path: str) -> Model:
     """Return the model that a file describes."""
     try:
         return _join_model(Fields(content[0]), content[1])
-    except FieldError as error:
-        raise DamagedModelError(f"{path} is damaged: {error}") from None
     except FALSE as error:
-        raise DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
+        raise checked_file.DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
 
 
 def _join_model(fields: Fields, tensors: Mapping[str, Tensor]) -> Model:
@@ -135,14 +122,18 @@ def _check_shape(fields: Fields) -> Shape:
     raise FieldError(f"shape is {list(shape)}, neither an image's nor a row's")
 
 
+def _check_tensors(
+    tensors: Mapping[str, Tensor], prefix: str, like: Mapping[str, Tensor], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return tensors without the prefix of their names, if they have the shapes of those that they must be like."""
+    return {name: check_tensor(tensors, prefix + name, tuple(each.shape), dtype) for name, each in like.items()}
+
+
 def _join_calibration(tensors: Mapping[str, Tensor]) -> ScoreCalibration:
     calibration = ScoreCalibration()
-    found = {
-        name: check_tensor(tensors, f"calibration.{name}", tuple(like.shape), torch.float64)
-        for name, like in calibration.state_dict().items()
-    }
+    found = _check_tensors(tensors, "calibration.", calibration.state_dict(), torch.float64)
     if len(tensors) > len(found):
-        raise FieldError("there are tensors of calibration that nobody knows")
+        raise FieldError("there are unknown tensors of the calibration")
     if bool((found["histogram"] < 0).any() | (found["moments"][:, 0] < 0).any() | (found["nll"] < 0).any()):
         raise FieldError("a count of the calibration is below 0")
     count, total, squares = found["moments"].unbind(1)
@@ -176,7 +167,7 @@ def _join_waves(fields: Fields, classes: Sequence[str], tensors: Mapping[str, Te
     lengths = [note.whole("classes", 1, len(classes)) for note in notes]
     figures = check_tensor(tensors, FIGURES, (sum(lengths), 4), torch.int64)
     number, _, asked, right = figures.unbind(1)
-    wrong = (figures < 0).any(1) | (figures > LARGEST).any(1) | (number >= len(classes)) | (right > asked)
+    wrong = (figures < 0).any(1) | (figures > checked_file.LARGEST).any(1) | (number >= len(classes)) | (right > asked)
     if bool(wrong.any()):
         raise FieldError(f"the tensor {FIGURES} holds figures that no waves have")
     return [_join_wave(note, rows.tolist(), classes) for note, rows in zip(notes, figures.split(lengths), strict=True)]
@@ -187,14 +178,13 @@ def _join_wave(note: Fields, rows: list[list[int]], classes: Sequence[str]) -> W
     examples = {classes[number]: learnt for number, learnt, _, _ in rows if learnt}
     held_out = {classes[number]: (asked, right) for number, _, asked, right in rows if asked}
     if not examples or len({row[0] for row in rows}) < len(rows):
-        raise FieldError(f"the wave {name!r} has no examples, or a class twice")
+        raise FieldError(f"the wave {name[:40]!r} has no examples, or a class twice")
     return Wave(name, examples, held_out, _check_fingerprint(note))
 
 
 def _join_wave_of_version_1(fields: Fields, classes: set[str]) -> Wave:
     fields.only("name", "examples", "held_out", "fingerprint")
-    examples = fields.table("examples", check_whole)
-    held_out = fields.table("held_out", _check_pair)
+    examples, held_out = fields.table("examples", check_whole), fields.table("held_out", _check_pair)
     if not examples or not {*examples, *held_out} <= classes:
         raise FieldError(f"{fields.where} names no classes, or unknown ones")
     return Wave(fields.text("name"), examples, held_out, _check_fingerprint(fields))
@@ -228,16 +218,13 @@ def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> 
     shape, known = model.shape or (), _check_trunk(model, facts.fields("trunk"))
     with torch.device("meta"):  # tells sizes, and takes no memory: the tensors may be smaller
         like = build_trunk(shape, known)
-    own = {
-        name: check_tensor(tensors, f"trunk.{name}", tuple(each.shape), torch.float32)
-        for name, each in like.state_dict().items()
-    }
+    own = _check_tensors(tensors, "trunk.", like.state_dict(), torch.float32)
     size, classes = like.features + 1, len(model.classes)
     half = check_tensor(tensors, "head.gram", (size * (size + 1) // 2,), torch.float64)
     moments = check_tensor(tensors, "head.moments", (size, classes), torch.float64)
     counts = check_tensor(tensors, "head.counts", (classes,), torch.float64)
     if len(tensors) > len(own) + 3:
-        raise FieldError("there are tensors that nobody knows")
+        raise FieldError("there are unknown tensors")
     if bool((counts < 0).any()):
         raise FieldError("a class has been seen less than 0 times")
     if "spread" in own and bool((own["spread"] <= 0).any()):
@@ -300,25 +287,24 @@ def _split_net(learner: BayesianNetModel) -> Parts:
 
 def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> BayesianNetModel:
     from ucb.bayes import gaussians
-    from ucb.incremental.bayesian_net import NETS, BayesianNetModel, Doubt, check_net, size_widest_layer
+    from ucb.incremental.bayesian_net import NETS, BayesianNetModel, Doubt, build_wave_net, check_net
 
     facts.only("net", "heads", "size", "seed", "doubt")
     shape, classes = model.shape or (), len(model.classes)
-    net = check_net(facts.one_of("net", NETS), shape)
+    net = check_net(facts.one_of("net", tuple(NETS)), shape)
     heads = facts.list("heads", lambda where, value: _check_head(where, value, classes))
     if len(heads) > len(model.waves) or {number for head in heads for number in head} != set(range(classes)):
         raise FieldError("way.heads do not fit waves and classes")
-    inputs, units = size_widest_layer(net, shape)
-    if inputs * units + units * sum(map(len, heads)) > sum(value.numel() for value in tensors.values()):
-        raise FieldError("shape or heads are too large for the weights")  # seen before a net is made for them
+    with torch.device("meta"):  # tells sizes, and takes no memory: the tensors may be smaller
+        like = build_wave_net(net, shape, [sum(map(len, heads))], 0)
+    if sum(each.numel() for each in like.parameters()) > sum(value.numel() for value in tensors.values()):
+        raise FieldError("shape or heads are too large for the weights")
     learner = BayesianNetModel(shape, net, heads, facts.whole("seed"))
     learner.restore_optimizer(len(heads), facts.whole("size", 1))
     if "doubt" in facts.values:  # earlier versions did not know it
         match facts.get("doubt"):
-            case [float(learnt), float(held_out), float(error)] if error >= 0 and math.isfinite(
-                learnt + held_out + error
-            ):
-                learner.doubt = Doubt(learnt, held_out, error)
+            case [float(learnt), float(held), float(error)] if error >= 0 and math.isfinite(learnt + held + error):
+                learner.doubt = Doubt(learnt, held, error)
             case _:
                 raise FieldError("way.doubt is not three numbers, of which the last is an error")
     wanted = learner.tensors()
@@ -326,7 +312,7 @@ def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Bay
         wanted[f"scale.{group['name']}"] = wanted[f"precision.{group['name']}"]
     if set(wanted) != set(tensors):
         odd = sorted(set(wanted) ^ set(tensors))[0]
-        raise FieldError(f"the tensor {odd[:80]!r} is missing, or nobody knows it")
+        raise FieldError(f"the tensor {odd[:80]!r} is missing or unknown")
     found = {name: check_tensor(tensors, name, tuple(like.shape), like.dtype) for name, like in wanted.items()}
     for name, value in found.items():
         if name.startswith(("precision.", "scale.", "spread")) and bool((value <= 0).any()):

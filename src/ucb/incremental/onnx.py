@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -29,15 +29,13 @@ from ucb.bayes.layers.base import Weights
 from ucb.bayes.passes import Pass
 from ucb.incremental.bayesian_net import SAMPLES, BayesianNetModel
 from ucb.incremental.frozen import FrozenTrunkModel, draw_head_noise, split_rows
+from ucb.incremental.model import Model
 from ucb.incremental.predict import predict_batch
 from ucb.incremental.trunks import FAR, ImageTrunk, RowTrunk
 from ucb.nets import HeadedNet
 from ucb.nets.fixed_features import SOFTNESS, WhitenedPatches
 from ucb.seeds import generator_for
 from ucb.storage import write_atomically
-
-if TYPE_CHECKING:
-    from ucb.incremental.model import Model
 
 INPUT, OUTPUT, ENDING = "x", "probabilities", ".onnx"
 ASKED = 64
@@ -65,7 +63,12 @@ class ExportedModel(NamedTuple):
 def export(model: Model, path: str | Path) -> ExportedModel:
     """Write a model as an ONNX file, checked with onnxruntime before it is put in place."""
     path = Path(path)
-    _check_place(path)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder: name a file")
+    if path.suffix.lower() != ENDING:
+        raise ValueError(f"{path} must end in {ENDING}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no folder {path.parent}")
     load_library("onnxruntime")
     data = to_onnx(model)
     difference = largest_difference(model, data)
@@ -141,20 +144,8 @@ def _describe(model: Model) -> dict[str, str]:
         "ucb_version": ucb.__version__,
         "about": "calibrated class probabilities, averaged over weight samples; it does not tell when it is unsure",
     }
-    return {
-        name: fact if isinstance(fact, str) else json.dumps(fact, ensure_ascii=False)
-        for name, fact in facts.items()
-        if fact is not None
-    }
-
-
-def _check_place(path: Path) -> None:
-    if path.is_dir():
-        raise ValueError(f"{path} is a folder: name a file")
-    if path.suffix.lower() != ENDING:
-        raise ValueError(f"{path} must end in {ENDING}")
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"there is no folder {path.parent}")
+    known = {name: fact for name, fact in facts.items() if fact is not None}
+    return {n: fact if isinstance(fact, str) else json.dumps(fact, ensure_ascii=False) for n, fact in known.items()}
 
 
 def load_library(name: str) -> Any:
@@ -344,15 +335,8 @@ def _add_net(graph: Graph, net: HeadedNet, walked: fx.Graph, x: str, p: Pass) ->
 def _convolution(graph: Graph, layer: BayesConv, x: str, weights: Weights) -> str:
     if layer.wrap is not None or isinstance(layer.padding, str):
         raise ValueError("a convolution that pads with anything but zeros cannot be exported")
-    return graph.node(
-        "Conv",
-        x,
-        *weights.values(),
-        strides=list(layer.stride),
-        pads=[*layer.padding, *layer.padding],
-        dilations=list(layer.dilation),
-        group=layer.groups,
-    )
+    steps = {"strides": list(layer.stride), "pads": [*layer.padding] * 2, "dilations": list(layer.dilation)}
+    return graph.node("Conv", x, *weights.values(), **steps, group=layer.groups)
 
 
 def _group_norm(graph: Graph, layer: BayesGroupNorm, x: str, weights: Weights) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -13,11 +13,8 @@ from torch import Tensor
 from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
 from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled
-from ucb.incremental.model import percent
+from ucb.incremental.model import Model, percent
 from ucb.observer import Observer
-
-if TYPE_CHECKING:
-    from ucb.incremental.model import Model
 
 
 class Predictions(list[dict[str, Any]]):
@@ -69,7 +66,6 @@ def predict_batch(model: Model, x: Tensor) -> CalibratedPrediction:
 
 def describe(model: Model) -> dict[str, Any]:
     """Return what `show` says of a model: waves, classes, how certain each layer is, and what room is left."""
-    certainty = model.known.certainty()
     learnt: Counter[str] = Counter(dict.fromkeys(model.classes, 0))
     for wave in model.waves:
         learnt.update(wave.examples)
@@ -90,7 +86,7 @@ def describe(model: Model) -> dict[str, Any]:
         ],
         "scale": model.calibration.scale,
         "unsure_above": model.calibration.threshold,
-        **certainty,
+        **model.known.certainty(),
     }
 
 
@@ -115,10 +111,10 @@ def check_forgetting(model: Model, data: Data, observer: Observer | None = None)
     known = [name for name in model.classes if asked[name]]
     waves = [wave for wave in model.waves if any(asked[name] for name in wave.examples)]
     then = {name: percent(wave.held_out.get(name, (0, 0)) for wave in model.waves) for name in known}
+    classes = [{"class": each, "asked": asked[each], "now": accuracy([each]), "then": then[each]} for each in known]
+    unknown = sorted(set(asked) - set(model.classes))
     return {
-        "classes": [
-            {"class": name, "asked": asked[name], "now": accuracy([name]), "then": then[name]} for name in known
-        ],
+        "classes": classes,
         "waves": [
             {
                 "wave": wave.name,
@@ -131,9 +127,7 @@ def check_forgetting(model: Model, data: Data, observer: Observer | None = None)
         "accuracy": accuracy(known),
         "asked": sum(asked[name] for name in known),
         "unsure": sum(unsure[name] for name in known),
-        "unknown_classes": {
-            name: {"asked": asked[name], "unsure": unsure[name]} for name in sorted(set(asked) - set(model.classes))
-        },
+        "unknown_classes": {name: {"asked": asked[name], "unsure": unsure[name]} for name in unknown},
         "skipped": [{"file": one.name, "why": one.why} for one in examples.skipped],
         "remarks": list(examples.remarks),
     }

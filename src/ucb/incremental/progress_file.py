@@ -34,11 +34,16 @@ class ProgressFile:
 
     def load(self) -> dict[str, Any] | None:
         """Return the state to go on from, or None where there is none of this work; one of no use is removed."""
+        from ucb.engine.checkpoint import unpack
+
         if not self.path.exists():
             return None
         fault = None
         try:
-            state = self._read()
+            content = read_bytes(self.path, ceilings.CHECKPOINT)
+            if hashlib.sha256(content[32:]).digest() != content[:32]:
+                raise ValueError("its hash is not that of its content")
+            state: dict[str, Any] = unpack(content[32:])
             known = state["identity"]
             if known != self.identity:
                 other = (what for key, what in OTHER.items() if known.get(key) != self.identity.get(key))
@@ -54,15 +59,6 @@ class ProgressFile:
         with suppress(OSError):
             self.path.unlink()
         return None
-
-    def _read(self) -> dict[str, Any]:
-        from ucb.engine.checkpoint import unpack
-
-        content = read_bytes(self.path, ceilings.CHECKPOINT)
-        if hashlib.sha256(content[32:]).digest() != content[:32]:
-            raise ValueError("its hash is not that of its content")
-        state: dict[str, Any] = unpack(content[32:])
-        return state
 
     @property
     def is_due(self) -> bool:

@@ -65,9 +65,9 @@ def names(path: Path) -> list[str]:
 def _open(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
     if path.is_dir():
         return _in_folder(path)
+    budget = Budget(path, min(ceilings.unpacked(path.stat().st_size), ceilings.OFFICIAL))
     with open_checked(path, ceilings.OFFICIAL) as file:
-        is_zip = zipfile.is_zipfile(file)
-    return _in_zip(path) if is_zip else _in_tar(path)
+        return _in_zip(path, budget) if zipfile.is_zipfile(file) else _in_tar(path, budget)
 
 
 @contextmanager
@@ -77,10 +77,8 @@ def _name_damage(path: Path) -> Iterator[None]:
         yield
     except RefusedFileError:
         raise
-    except DAMAGE as error:
-        raise ValueError(f"{path} is damaged, or no archive: {error}") from error
-    except OSError as error:  # gzip's own error for bytes that are not gzip has no errno
-        if error.errno is not None:
+    except (*DAMAGE, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:  # gzip's own error for other bytes has none
             raise
         raise ValueError(f"{path} is damaged, or no archive: {error}") from error
 
@@ -99,17 +97,11 @@ class _Member(tarfile.TarInfo):
     _proc_sparse = _proc_gnusparse_00 = _proc_gnusparse_01 = _proc_gnusparse_10 = _refuse
 
 
-def _budget(path: Path) -> Budget:
-    """Return what an archive may hold."""
-    return Budget(path, min(ceilings.unpacked(path.stat().st_size), ceilings.OFFICIAL))
-
-
-def _in_tar(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
+def _in_tar(path: Path, budget: Budget) -> Iterator[tuple[str, Callable[[], bytes]]]:
     with (
         open_checked(path, ceilings.OFFICIAL) as file,
         tarfile.open(fileobj=file, mode="r|*", tarinfo=_Member) as archive,
     ):
-        budget = _budget(path)
         while (member := archive.next()) is not None:
             archive.members.clear()  # type: ignore[attr-defined]  # tarfile would remember every one
             _refuse_escape(path, member.name)
@@ -122,8 +114,7 @@ def _in_tar(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
             yield member.name, lambda content=content: content.read()  # type: ignore[misc]
 
 
-def _in_zip(path: Path) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    budget = _budget(path)
+def _in_zip(path: Path, budget: Budget) -> Iterator[tuple[str, Callable[[], bytes]]]:
     with open_checked(path, ceilings.OFFICIAL) as file, zipfile.ZipFile(file) as archive:
         for member in archive.infolist():
             _refuse_escape(path, member.filename)

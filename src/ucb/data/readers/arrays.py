@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image
 
-from ucb.data.readers import images
+from ucb.data.readers import images, reader
 from ucb.data.readers.images import Images, quiet
-from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_labels, as_text, lonely, one_text_each, quote, short
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_labels, as_text, find_lonely, quote, short
 from ucb.data.readers.tables import ColumnChoice, RowBlock, TableRows
 from ucb.storage import RefusedFileError, ceilings, open_checked, replace_atomically
 
@@ -43,11 +43,7 @@ class Npz:
         self.path, self._archive = path, archive
         self._most, self._taken = min(ceilings.unpacked(size), ceilings.memory()), 0
         self._members = {name.removesuffix(NPY): name for name in archive.namelist()}
-
-    @property
-    def names(self) -> list[str]:
-        """The names of the arrays."""
-        return list(self._members)
+        self.names = list(self._members)
 
     def read(self, name: str) -> npt.NDArray[Any]:
         """Return an array, if the file holds as much as it promises and that is not too much."""
@@ -66,9 +62,8 @@ class Npz:
                 raise ValueError(f"{name} is not as long as it says")
         self._taken += promised
         if self._taken > self._most:
-            raise RefusedFileError(
-                f"{self.path} unpacks to {self._taken:,} bytes and more, and {self._most:,} are the most for it"
-            )
+            said = f"unpacks to {self._taken:,} bytes and more, and {self._most:,} are the most for it"
+            raise RefusedFileError(f"{self.path} {said}")
         with self._archive.open(member) as file:
             found: npt.NDArray[Any] = np.lib.format.read_array(file, allow_pickle=False)
         return found
@@ -102,12 +97,10 @@ def check_arrays(where: Path, arrays: Arrays) -> Arrays:
     """Return the arrays if they fit together; what does not is said in one sentence that names the file."""
     for part, x, y in (("train", arrays.x_train, arrays.y_train), ("test", arrays.x_test, arrays.y_test)):
         if x.dtype != np.uint8 or x.ndim not in (3, 4) or (x.ndim == 4 and x.shape[3] != 3):
-            raise ValueError(
-                f"{where}: x_{part} must be uint8 [n, height, width] or [n, height, width, 3], "
-                f"not {x.dtype} {list(x.shape)}"
-            )
+            expected = "uint8 [n, height, width] or [n, height, width, 3]"
+            raise ValueError(f"{where}: x_{part} must be {expected}, not {_describe(x)}")
         if y.dtype.kind not in "ui" or y.ndim != 1:
-            raise ValueError(f"{where}: y_{part} must be whole numbers [n], not {y.dtype} {list(y.shape)}")
+            raise ValueError(f"{where}: y_{part} must be whole numbers [n], not {_describe(y)}")
         if len(x) != len(y):
             raise ValueError(f"{where}: x_{part} has {len(x)} images, y_{part} {len(y)} labels")
         if x.size == 0:
@@ -132,7 +125,7 @@ def read_arrays(path: Path) -> Arrays:
         raise ValueError(f"{path} is not an array file of ucb, or damaged: {error}") from error
     names = found.pop("class_names")
     if names.dtype.kind != "U" or names.ndim != 1:
-        raise ValueError(f"{path}: class_names must be text [classes], not {names.dtype} {list(names.shape)}")
+        raise ValueError(f"{path}: class_names must be text [classes], not {_describe(names)}")
     return check_arrays(path, Arrays(**found, class_names=tuple(str(name) for name in names)))
 
 
@@ -182,7 +175,7 @@ def describe_shape(shape: Shape) -> str:
 def _load(path: Path, where: str, with_labels: bool) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, list[str]]:
     """Return the examples, their labels if these are asked for, and the classes' names."""
     try:
-        with quiet(), open_npz(path) as file:  # numpy, too, has opinions about old files
+        with quiet(), open_npz(path) as file:  # numpy warns of old files
             keys = {key.lower(): key for key in reversed(file.names)}
             for x, y in PAIRS:
                 if x in keys and (y in keys or not with_labels):
@@ -207,7 +200,7 @@ def _to_list(where: str, labels: npt.NDArray[Any]) -> list[Any]:
     """Return labels as Python has them. A text in an array is numbers, and any number may stand there."""
     if labels.dtype.kind == "U" and labels.size and labels.dtype.itemsize:
         codes = np.ascontiguousarray(labels).view(np.dtype("u4").newbyteorder(labels.dtype.byteorder))
-        if codes.max() > sys.maxunicode:  # numpy would make a text of it that breaks whoever touches it
+        if codes.max() > sys.maxunicode:  # numpy would return a text that Python cannot handle
             raise ValueError(f"{where}: the labels hold characters that do not exist")
     return list(labels.tolist())
 
@@ -255,10 +248,10 @@ class ImageArray(InOneFile):
         self.skipped = [Skipped(f"row {place + 1}", why) for place, why in sorted(whys.items())]
         self._rows = np.array([place for place in range(len(x)) if place not in whys], np.int64)
         if not len(self._rows):
-            raise ValueError(f"{where} holds no image that can be used; {self.skipped[0].name}: {self.skipped[0].why}")
+            raise ValueError(f"{where} holds no image that can be used; {self.skipped[0]}")
         self.names = [f"row {place + 1}" for place in self._rows.tolist()]
-        self.labels = None if labels is None else one_text_each(labels[place] for place in self._rows.tolist())
-        self.remarks = lonely(self.labels or [])
+        self.labels = None if labels is None else reader.share_texts((labels[place] for place in self._rows), {})
+        self.remarks = find_lonely(self.labels or [])
         self.shape: Shape = like if like is not None else self._settle_shape()
 
     def __len__(self) -> int:

@@ -10,6 +10,7 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from torch import Tensor
 from ucb.checks import count
 from ucb.data.readers import images
 from ucb.data.readers.images import Images, UnreadableImageError, is_image, quiet
-from ucb.data.readers.reader import Shape, Skipped, as_text, count_words, lonely, one_form, stamps
+from ucb.data.readers.reader import Shape, Skipped, as_text, count_words, find_lonely, one_form, stamps
 from ucb.storage import ceilings, open_checked
 
 Identity = tuple[int, int]
@@ -28,31 +29,25 @@ ADDED_BY_ARCHIVERS = "__MACOSX"
 ANY_DEPTH = "**"
 EXPECTED = "expected is a folder for each class with its images inside, as in"
 PARTS = {"train", "training", "test", "testing", "val", "valid", "validation"}
+LOOSE = ("image lies in no class folder and is", "images lie in no class folder and are")
+NO_IMAGES = ("file that is no image is", "files that are no images are")
 THREADS = min(8, os.cpu_count() or 1)
 
 
+@dataclass(eq=False)
 class ImageFiles:
-    """Examples that are image files, read when they are asked for.
+    """Examples that are image files, read when they are asked for."""
 
-    ``exact`` says that every pixel of a large image counts; otherwise it may be decoded smaller, which is quicker.
-    """
-
+    paths: list[str]
+    names: list[str]
+    labels: list[str] | None
+    shape: Shape
+    remarks: list[str]
+    skipped: list[Skipped]
+    exact: bool = False
+    """Whether every pixel of a large image counts; otherwise it may be decoded smaller, which is quicker."""
     columns: list[str] | None = None
-
-    def __init__(
-        self,
-        paths: Sequence[str],
-        names: list[str],
-        labels: list[str] | None,
-        shape: Shape,
-        remarks: list[str],
-        skipped: Iterable[Skipped] = (),
-        *,
-        exact: bool = False,
-    ) -> None:
-        self.paths, self.names, self.labels, self.shape = list(paths), names, labels, shape
-        self.skipped, self.remarks, self.exact = list(skipped), remarks, exact
-        self._unreadable: set[int] = set()
+    _unreadable: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
         return len(self.paths)
@@ -148,7 +143,7 @@ class ClassFolders:
                 empty.append(name)
         self.classes = list(dict.fromkeys(one_form(os.path.basename(folder)) for folder in folders))
         self.names = [loose.name(file) for file in self.paths]
-        self.remarks = [*_count_loose(len(loose.images)), *_count_others(others)]
+        self.remarks = [*remark(len(loose.images), *LOOSE), *remark(others, *NO_IMAGES)]
         self.remarks += [f"class folder {name!r} holds no images" for name in empty]
 
     def _check(self, folders: list[str], has_images: bool) -> None:
@@ -167,7 +162,7 @@ def read_class_folders(path: Path, like: Shape | None) -> ImageFiles:
     if not found.paths:
         raise ValueError(f"{found.where}: its class folders hold no images; {EXPECTED} {found.where}/cat/1.png")
     shape = shape_of_files(found.where, found.paths) if like is None else like
-    remarks = found.remarks + lonely(found.labels)
+    remarks = found.remarks + find_lonely(found.labels)
     return ImageFiles(found.paths, found.names, found.labels, shape, remarks, found.skipped)
 
 
@@ -205,10 +200,6 @@ class Walk:
         """Return what a file is called in messages."""
         return as_text(path if self.root is None else os.path.relpath(path, self.root).replace(os.sep, "/"))
 
-    def remarks(self) -> list[str]:
-        """Say how many files are no images."""
-        return _count_others(self.others)
-
     def below(self, folder: str) -> None:
         """Gather the images below a folder, at any depth."""
         waiting = [folder]
@@ -239,14 +230,9 @@ class Walk:
         return False
 
 
-def _count_others(number: int) -> list[str]:
-    words = count_words(number, "file that is no image is left out", "files that are no images are left out")
-    return [words] if number else []
-
-
-def _count_loose(number: int) -> list[str]:
-    words = count_words(number, "image lies in no class folder and is", "images lie in no class folder and are")
-    return [f"{words} left out"] if number else []
+def remark(number: int, one: str, many: str) -> list[str]:
+    """Return a remark on how many files are left out, unless there are none."""
+    return [f"{count_words(number, one, many)} left out"] if number else []
 
 
 def is_pattern(text: str) -> bool:
@@ -294,7 +280,7 @@ def _folders_below(base: str) -> Iterator[str]:
 
 
 def _inside(folder: str, hidden: bool = False) -> list[str]:
-    """Return what is in a folder; hidden names only where they are meant."""
+    """Return the paths in a folder, those of hidden files and folders only where they are asked for."""
     try:
         names = sorted(os.listdir(folder or "."))
     except OSError:

@@ -54,7 +54,7 @@ _ONE_LARGE = Lock()
 SAMPLE = 200
 LEAST, MOST = 8, 64
 
-logging.getLogger("PIL").addHandler(logging.NullHandler())  # or what it thinks of a file goes to the terminal
+logging.getLogger("PIL").addHandler(logging.NullHandler())  # otherwise its log messages go to the terminal
 
 
 class UnreadableImageError(ValueError):
@@ -69,7 +69,7 @@ def is_image(name: str) -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep back what Pillow thinks of odd metadata. All threads share Python's filters: enter it in one only."""
+    """Silence Pillow's warnings about odd metadata. All threads share Python's filters: enter it in one only."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         yield

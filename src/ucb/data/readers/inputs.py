@@ -5,21 +5,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 
 from ucb.data.readers.arrays import describe_shape, read_array_examples
-from ucb.data.readers.folders import ImageFiles, Walk, is_pattern, match_pattern, read_class_folders
+from ucb.data.readers.folders import NO_IMAGES, ImageFiles, Walk, is_pattern, match_pattern, read_class_folders, remark
 from ucb.data.readers.parquet import read_parquet
 from ucb.data.readers.reader import ExampleReader, Shape, Skipped, as_text
-from ucb.data.readers.tables import read_csv
+from ucb.data.readers.tables import Chooser, choose, read_csv
 
-TABLES: dict[str, Callable[..., ExampleReader]] = {
-    ".csv": read_csv,
-    ".tsv": read_csv,
-    ".txt": read_csv,
-    ".parquet": read_parquet,
-    ".pq": read_parquet,
-}
+Reader = Callable[[Path, Chooser], ExampleReader]
+TABLES: dict[str, Reader] = dict.fromkeys((".csv", ".tsv", ".txt"), read_csv)
+TABLES |= dict.fromkeys((".parquet", ".pq"), read_parquet)
 ARRAYS = ".npz"
 STANDARD_INPUT = "-"
 
@@ -39,23 +36,11 @@ def open_labelled(
     if path.is_dir():
         _check_kind(path, like, images=True)
         return read_class_folders(path, like)
-    _check_file(path)
-    ending = path.suffix.lower()
-    if ending in TABLES:
-        _check_kind(path, like, images=False)
-        return TABLES[ending](path, like, with_labels=True, label=label, columns=columns)
-    if ending == ARRAYS:
-        return read_array_examples(path, like, with_labels=True)
-    name = as_text(str(path))
-    raise ValueError(f"{name} is neither a folder of class folders nor a file .csv, .tsv, .npz or .parquet")
+    return _open_file(path, like, with_labels=True, label=label, columns=columns)
 
 
 def open_unlabelled(
-    inputs: Sequence[str | Path],
-    like: Shape,
-    *,
-    columns: list[str] | None = None,
-    stdin: Iterable[str] | None = None,
+    inputs: Sequence[str | Path], like: Shape, *, columns: list[str] | None = None, stdin: Iterable[str] | None = None
 ) -> ExampleReader:
     """Read input to answer about, in the shape ``like``; labels it may have are not looked at.
 
@@ -68,22 +53,29 @@ def open_unlabelled(
     for text in given:
         ending = Path(text).suffix.lower()
         if (ending in TABLES or ending == ARRAYS) and not Path(text).is_dir() and not is_pattern(text):
-            return _one_table(given, Path(text), like, columns)
+            if len(given) > 1:
+                raise ValueError(f"{as_text(text)} must be the only input: a table cannot be mixed with others")
+            return _open_file(Path(text), like, with_labels=False, label=None, columns=columns)
     if len(like) == 1 and given:
-        raise ValueError(
-            f"the model learnt {describe_shape(like)}: give one file .csv, .tsv, .npz or .parquet, not {given[0]!r}"
-        )
+        expected = "give one file .csv, .tsv, .npz or .parquet"
+        raise ValueError(f"the model learnt {describe_shape(like)}: {expected}, not {given[0]!r}")
     return _images(given, like, stdin)
 
 
-def _one_table(given: list[str], path: Path, like: Shape, columns: list[str] | None) -> ExampleReader:
-    if len(given) > 1:
-        raise ValueError(f"{as_text(str(path))} must be the only input: a table cannot be mixed with others")
-    _check_file(path)
-    if path.suffix.lower() == ARRAYS:
-        return read_array_examples(path, like, with_labels=False)
-    _check_kind(path, like, images=False)
-    return TABLES[path.suffix.lower()](path, like, with_labels=False, columns=columns)
+def _open_file(
+    path: Path, like: Shape | None, *, with_labels: bool, label: str | None, columns: list[str] | None
+) -> ExampleReader:
+    """Read a table or an .npz file."""
+    if not path.is_file():
+        raise FileNotFoundError(f"there is no file or folder {as_text(str(path))}")
+    ending = path.suffix.lower()
+    if ending == ARRAYS:
+        return read_array_examples(path, like, with_labels=with_labels)
+    if ending in TABLES:
+        _check_kind(path, like, images=False)
+        return TABLES[ending](path, partial(choose, with_labels=with_labels, label=label, columns=columns, like=like))
+    name = as_text(str(path))
+    raise ValueError(f"{name} is neither a folder of class folders nor a file .csv, .tsv, .npz or .parquet")
 
 
 def _images(given: list[str], like: Shape, stdin: Iterable[str] | None) -> ImageFiles:
@@ -100,10 +92,10 @@ def _images(given: list[str], like: Shape, stdin: Iterable[str] | None) -> Image
         what = "nothing fits the pattern" if is_pattern(missing[0]) else "there is no file or folder"
         raise FileNotFoundError(f"{what} {as_text(missing[0])}{more}")
     paths = list(dict.fromkeys(os.path.normpath(path) for path in walk.images))
+    remarks = remark(walk.others, *NO_IMAGES)
     if not paths and not walk.skipped:
-        left_out = f"; {walk.remarks()[0]}" if walk.others else ""
-        raise ValueError(f"the input holds no images{left_out}")
-    return ImageFiles(paths, [as_text(path) for path in paths], None, like, walk.remarks(), walk.skipped)
+        raise ValueError("; ".join(["the input holds no images", *remarks]))
+    return ImageFiles(paths, [as_text(path) for path in paths], None, like, remarks, walk.skipped)
 
 
 def _take_lines(walk: Walk, stdin: Iterable[str] | None) -> None:
@@ -130,11 +122,6 @@ def _take(walk: Walk, name: str) -> bool:
     else:
         return False
     return True
-
-
-def _check_file(path: Path) -> None:
-    if not path.is_file():
-        raise FileNotFoundError(f"there is no file or folder {as_text(str(path))}")
 
 
 def _check_kind(path: Path, like: Shape | None, *, images: bool) -> None:

@@ -6,12 +6,12 @@ import os
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
-from ucb.data.readers.reader import Shape, as_labels, as_text, short
-from ucb.data.readers.tables import ColumnChoice, RowBlock, TableRows, choose, fault, number
+from ucb.data.readers.reader import as_labels, as_text, short
+from ucb.data.readers.tables import Chooser, ColumnChoice, RowBlock, TableRows, describe_fault, parse_number
 from ucb.storage import ceilings, open_checked
 
 VALUES = 1 << 20
@@ -23,9 +23,7 @@ class DamagedTableError(Exception):
     """What pyarrow says about the content of a damaged file."""
 
 
-def read_parquet(
-    path: Path, like: Shape | None, *, with_labels: bool, label: str | None = None, columns: list[str] | None = None
-) -> TableRows:
+def read_parquet(path: Path, choose: Chooser) -> TableRows:
     """Read a table from a parquet file, by the rules of tables as text."""
     where = as_text(str(path))
     arrow, parquet = _library("pyarrow"), _library("pyarrow.parquet")
@@ -34,8 +32,12 @@ def read_parquet(
             table = _ask(lambda: parquet.ParquetFile(file))
             schema = _ask(lambda: table.schema_arrow)
             header = _ask(lambda: list(schema.names))
-            choice = choose(where, header, with_labels=with_labels, label=label, columns=columns, like=like)
-            _refuse_too_many(where, _ask(lambda: table.metadata.num_rows), len(choice.positions), file)
+            choice = choose(where, header)
+            rows = _ask(lambda: table.metadata.num_rows)
+            size, unpacked = 4 * rows * len(choice.positions), ceilings.unpacked(os.fstat(file.fileno()).st_size)
+            if size > (most := min(unpacked, ceilings.memory())):  # a value that is repeated takes no room in the file
+                said = f"holds {rows:,} rows, which take {size:,} bytes, and {most:,} are the most for it"
+                raise ValueError(f"{where} {said}")
             for place, name in zip(choice.positions, choice.names, strict=True):
                 kind = schema.field(place).type
                 if not _is_usable(arrow.types, kind):
@@ -47,13 +49,6 @@ def read_parquet(
             return TableRows(path, choice, choice.names).gather(_blocks(arrow, table, header, choice))
         except DamagedTableError as error:
             raise ValueError(f"{where} is no parquet file, or damaged: {error}") from None
-
-
-def _refuse_too_many(where: str, rows: int, columns: int, file: BinaryIO) -> None:
-    """Refuse a table that is far larger than its file: one value that is repeated takes no room there."""
-    size, most = 4 * rows * columns, min(ceilings.unpacked(os.fstat(file.fileno()).st_size), ceilings.memory())
-    if size > most:
-        raise ValueError(f"{where} holds {rows:,} rows, which take {size:,} bytes, and {most:,} are the most for it")
 
 
 def _library(name: str) -> Any:
@@ -75,7 +70,7 @@ def _is_usable(types: Any, kind: Any) -> bool:
     if types.is_dictionary(kind):
         return _is_usable(types, kind.value_type)
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
-    return any(test(kind) for test in tests) or _is_text(kind)
+    return any(test(kind) for test in tests) or str(kind) in TEXTS
 
 
 def _is_label(types: Any, kind: Any) -> bool:
@@ -85,10 +80,6 @@ def _is_label(types: Any, kind: Any) -> bool:
     kind = getattr(kind, "storage_type", kind)  # of an extension, such as a UUID
     is_bytes = str(kind) in BYTES or types.is_fixed_size_binary(kind)
     return bool(is_bytes or types.is_temporal(kind) or _is_usable(types, kind))
-
-
-def _is_text(kind: Any) -> bool:
-    return str(kind) in TEXTS
 
 
 def _blocks(arrow: Any, table: Any, header: list[str], choice: ColumnChoice) -> Iterator[RowBlock]:
@@ -108,12 +99,12 @@ def _block(arrow: Any, piece: Any, header: list[str], choice: ColumnChoice) -> R
     without: dict[int, str] = {}
     for place, (position, name) in enumerate(zip(choice.positions, choice.names, strict=True)):
         values = _plain(arrow, piece.column(header[position]))
-        if _is_text(values.type):
+        if str(values.type) in TEXTS:
             texts = [text or "" for text in values.to_pylist()]
-            read = [number(text) for text in texts]
+            read = [parse_number(text) for text in texts]
             for row, value in enumerate(read):
                 if value is None:
-                    whys.setdefault(row, fault(name, texts[row]))
+                    whys.setdefault(row, describe_fault(name, texts[row]))
             if all(value is None for value in read):
                 without[place] = short(next((text.strip() for text in texts if text.strip()), ""))
             found = np.array([float("nan") if value is None else value for value in read])

@@ -1,4 +1,4 @@
-"""What examples look like to whoever reads them, wherever they come from; their names and labels as text."""
+"""The protocol of all readers of examples, and how names and labels become text."""
 
 from __future__ import annotations
 
@@ -34,34 +34,33 @@ class Skipped:
     name: str
     why: str
 
+    def __str__(self) -> str:
+        return f"{self.name}: {self.why}"
+
+
+def say_first(before: str, skipped: Sequence[Skipped]) -> str:
+    """Return the end of a sentence that names the first of the examples that are left out, if there is any."""
+    return f"{before}{skipped[0]}" if skipped else ""
+
 
 @runtime_checkable
 class ExampleReader(Protocol):
     """Images or rows of one shape, read when they are asked for."""
 
-    @property
-    def shape(self) -> Shape:
-        """Of one example, after conversion."""
+    shape: Shape
+    """Of one example, after conversion."""
+    labels: list[str] | None
+    """The class of each as text in any script; None where labels were not asked for."""
+    columns: list[str] | None
+    """The names of a table's columns of numbers."""
+    skipped: list[Skipped]
+    """What is left out; it grows while examples are read, because what cannot be read is found then."""
+    remarks: list[str]
+    """Sentences about the data, for the user."""
 
     @property
     def names(self) -> list[str]:
         """Each one's path, relative to the data's folder, or "row 17" of a table."""
-
-    @property
-    def labels(self) -> list[str] | None:
-        """The class of each as text in any script; None where labels were not asked for."""
-
-    @property
-    def columns(self) -> list[str] | None:
-        """The names of a table's columns of numbers."""
-
-    @property
-    def skipped(self) -> list[Skipped]:
-        """What is left out; it grows while examples are read, because what cannot be read is found then."""
-
-    @property
-    def remarks(self) -> list[str]:
-        """Sentences for whoever gave the data."""
 
     def __len__(self) -> int: ...
 
@@ -163,14 +162,13 @@ def count_words(number: int, one: str, many: str) -> str:
     return f"{number:,} {one if number == 1 else many}"
 
 
-def lonely(labels: Sequence[str]) -> list[str]:
+def find_lonely(labels: Sequence[str]) -> list[str]:
     """Return a remark for each class that has a single example."""
     return [f"class {short(name)!r} has one example" for name, times in Counter(labels).items() if times == 1]
 
 
-def one_text_each(labels: Iterable[str | None]) -> list[str]:
-    """Return labels in their one form; equal ones are one text in memory."""
-    known: dict[str, str] = {}
+def share_texts(labels: Iterable[str | None], known: dict[str, str]) -> list[str]:
+    """Return labels in their one form; equal ones, and those that are ``known``, are one text in memory."""
     return [known.setdefault(label, label) for label in (one_form(str(label)) for label in labels)]
 
 
@@ -180,15 +178,16 @@ def as_labels(values: Iterable[Any]) -> list[str | None]:
 
 
 def _as_label(value: Any) -> str | None:
-    if value is None:
-        return None
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "backslashreplace").strip()
-    if isinstance(value, float):
-        if not math.isfinite(value):
+    match value:
+        case None:
             return None
-        return str(int(value)) if value.is_integer() else str(value)
-    if isinstance(value, Decimal):
-        digits = format(value, "f")
-        return digits.rstrip("0").rstrip(".") if "." in digits else digits
+        case bytes():
+            return value.decode("utf-8", "backslashreplace").strip()
+        case float() if not math.isfinite(value):
+            return None
+        case float() if value.is_integer():
+            return str(int(value))
+        case Decimal():
+            digits = format(value, "f")
+            return digits.rstrip("0").rstrip(".") if "." in digits else digits
     return str(value).strip()

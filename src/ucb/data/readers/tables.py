@@ -11,7 +11,7 @@ import csv
 import io
 from array import array
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from operator import itemgetter
@@ -21,7 +21,8 @@ from typing import TextIO
 import numpy as np
 import numpy.typing as npt
 
-from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_text, count_words, lonely, one_form, quote, short
+from ucb.data.readers import reader
+from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_text, count_words, find_lonely, one_form, quote, short
 from ucb.storage import ceilings, open_checked
 
 USUAL_LABELS = ("label", "class", "target")
@@ -43,6 +44,10 @@ class ColumnChoice:
     positions: list[int]
     names: list[str]
     remarks: list[str]
+
+
+Chooser = Callable[[str, Sequence[str]], ColumnChoice]
+"""Chooses the columns of a table, which is named, by its header."""
 
 
 def choose(
@@ -155,33 +160,28 @@ class TableRows(InOneFile):
 
     def gather(self, blocks: Iterator[RowBlock]) -> TableRows:
         """Take the rows of all blocks that can be used."""
-        buffer, rows, known = array("f"), array("q"), dict[str, str]()
-        seen = 0
-        without: dict[int, str] | None = None
+        buffer, rows, known, seen = array("f"), array("q"), dict[str, str](), 0
+        without: dict[int, str] = {}
         for block in blocks:
-            if without is None:
-                without = dict(block.not_numbers)
-            else:
-                without = {place: text for place, text in without.items() if place in block.not_numbers}
-            kept = self._usable(block, seen)
+            last = without if seen else block.not_numbers
+            without = {place: text for place, text in last.items() if place in block.not_numbers}
+            kept = self._find_usable(block, seen)
             buffer.frombytes(np.ascontiguousarray(block.numbers[kept]).tobytes())
             rows.extend((kept + seen + 1).tolist())
             if self.labels is not None and block.labels is not None:
-                taken = (one_form(str(block.labels[place])) for place in kept.tolist())
-                self.labels += [known.setdefault(label, label) for label in taken]  # one text for each class
+                self.labels += reader.share_texts((block.labels[place] for place in kept.tolist()), known)
             seen += len(block.numbers)
             if seen >= ENOUGH:
                 _refuse_text(self.choice, without)
-        _refuse_text(self.choice, without or {})
+        _refuse_text(self.choice, without)
         if not rows:
-            reason = f"; {self.skipped[0].name}: {self.skipped[0].why}" if self.skipped else ""
-            raise ValueError(f"{self.choice.where} holds no row that can be used{reason}")
+            raise ValueError(f"{self.choice.where} holds no row that can be used{reader.say_first('; ', self.skipped)}")
         self._numbers = np.frombuffer(buffer, np.float32).reshape(-1, *self.shape)
         self._rows = np.frombuffer(rows, np.int64)
-        self.remarks += lonely(self.labels or [])
+        self.remarks += find_lonely(self.labels or [])
         return self
 
-    def _usable(self, block: RowBlock, seen: int) -> npt.NDArray[np.int64]:
+    def _find_usable(self, block: RowBlock, seen: int) -> npt.NDArray[np.int64]:
         """Return the places of the rows that can be used, and list the others."""
         finite = np.isfinite(block.numbers)
         unlabelled = [] if block.labels is None else [place for place, text in enumerate(block.labels) if not text]
@@ -197,10 +197,8 @@ class TableRows(InOneFile):
             line = "" if block.lines is None else f" (line {block.lines[place]})"
             self.skipped.append(Skipped(f"row {seen + place + 1}", why + line))
         if len(self.skipped) > ceilings.UNUSABLE:
-            first = self.skipped[0]
-            raise ValueError(
-                f"{self.choice.where}: more than {ceilings.UNUSABLE:,} rows cannot be used; {first.name}: {first.why}"
-            )
+            said = f"more than {ceilings.UNUSABLE:,} rows cannot be used; {self.skipped[0]}"
+            raise ValueError(f"{self.choice.where}: {said}")
         return np.array([place for place in range(len(finite)) if place not in bad], np.int64)
 
 
@@ -212,9 +210,7 @@ def _refuse_text(choice: ColumnChoice, without: dict[int, str]) -> None:
         raise ValueError(f"{choice.where}: column {short(name)!r} {what}: leave it out, or turn it into numbers")
 
 
-def read_csv(
-    path: Path, like: Shape | None, *, with_labels: bool, label: str | None = None, columns: list[str] | None = None
-) -> TableRows:
+def read_csv(path: Path, choose: Chooser) -> TableRows:
     """Read a table from a text file."""
     where = as_text(str(path))
     try:
@@ -225,9 +221,9 @@ def read_csv(
                 header = next((fields for fields in lines if fields), None)
                 if header is None:
                     raise ValueError(f"{where} is empty")
-                if all(number(name) is not None for name in header):
+                if all(parse_number(name) is not None for name in header):
                     raise ValueError(f"{where}: its first line must name the columns, and it holds numbers only")
-                choice = choose(where, header, with_labels=with_labels, label=label, columns=columns, like=like)
+                choice = choose(where, header)
                 return TableRows(path, choice, choice.names).gather(_blocks(lines, texts, len(header), choice))
             except csv.Error as error:
                 raise ValueError(f"{where}, line {lines.line_num}: {error}") from None
@@ -235,15 +231,15 @@ def read_csv(
         raise ValueError(f"{where} is not UTF-8 text") from None
 
 
-def number(text: str) -> float | None:
-    """Return a text as a number, or None. Python's ``1_000`` is not meant."""
+def parse_number(text: str) -> float | None:
+    """Return a text as a number, or None. ``1_000``, which Python reads, is no number here."""
     try:
         return None if "_" in text else float(text)
     except ValueError:
         return None
 
 
-def fault(name: str, text: str) -> str:
+def describe_fault(name: str, text: str) -> str:
     """Say what is wrong with a value that is no number."""
     if not text.strip():
         return f"column {short(name)!r} is empty"
@@ -256,7 +252,7 @@ class _Lines:
     def __init__(self, where: str, file: TextIO) -> None:
         self.where, self.file = where, file
         self.row = 0
-        """Characters of the present row; whoever has it whole sets this back."""
+        """Characters of the present row so far; the caller sets it to 0 after each row."""
 
     def __iter__(self) -> Iterator[str]:
         while line := self.file.readline(ceilings.LINE + 1):
@@ -301,6 +297,7 @@ def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Column
     """Return rows of texts as numbers; of a row of another width only that is told."""
     numbers, labels, whys = array("f"), list[str | None](), dict[int, str]()
     nothing = [float("nan")] * len(choice.positions)
+    first, pick = choice.positions[0], itemgetter(*choice.positions)
     without: dict[int, str] | None = None
     for place, (_, row) in enumerate(fields):
         if isinstance(row, int):
@@ -308,7 +305,7 @@ def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Column
             numbers.fromlist(nothing)
             labels.append(None)
             continue
-        texts = _pick(row, choice.positions)
+        texts = (row[first],) if len(choice.positions) == 1 else pick(row)
         labels.append(None if choice.label is None else row[choice.label].strip())
         try:
             if "_" in "".join(texts):
@@ -316,20 +313,11 @@ def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: Column
             numbers.fromlist(list(map(float, texts)))
             without = {}
         except ValueError:
-            bad = {column: text for column, text in enumerate(texts) if number(text) is None}
-            whys[place] = fault(*next((choice.names[column], text) for column, text in bad.items()))
+            bad = {column: text for column, text in enumerate(texts) if parse_number(text) is None}
+            whys[place] = describe_fault(*next((choice.names[column], text) for column, text in bad.items()))
             numbers.fromlist(nothing)
-            if without is None:
-                without = {column: short(text.strip()) for column, text in bad.items()}
-            else:
-                without = {
-                    column: text or short(bad[column].strip()) for column, text in without.items() if column in bad
-                }
+            seen = dict.fromkeys(bad, "") if without is None else without
+            without = {column: text or short(bad[column].strip()) for column, text in seen.items() if column in bad}
     found = np.frombuffer(numbers, np.float32).reshape(len(fields), -1)
-    seen = labels if choice.label is not None else None
-    return RowBlock(found, seen, [line for line, _ in fields], whys, without or {})
-
-
-def _pick(row: Sequence[str], positions: Sequence[int]) -> Sequence[str]:
-    """Return the texts at some places of a row."""
-    return (row[positions[0]],) if len(positions) == 1 else itemgetter(*positions)(row)
+    given = labels if choice.label is not None else None
+    return RowBlock(found, given, [line for line, _ in fields], whys, without or {})
