@@ -14,7 +14,7 @@ from ucb.bayes.curvature import class_roots
 from ucb.engine import Job
 from ucb.methods import TaskInfo
 from ucb.methods.per_example import mean_powers
-from ucb.methods.ucb_ng import thinned
+from ucb.methods.ucb_ng import thin_out
 from ucb.observer import Observer
 
 
@@ -22,8 +22,8 @@ def test_every_held_out_input_has_its_turn():
     run = small_run("ucb-ng", samples=2)
     run._begin(run._task(0))
     method, data = run.method, run._data_of(run._task(0))
-    method.look(data)
-    held, rows, seen = len(method.held_out), method._rows(32), []
+    method.inspect_data(data)
+    held, rows, seen = len(method.held_out), 6, []
     assert held == len(run.stream.tasks[0].validation)
     for _ in range(3 * held):
         seen += method._next(rows, held).tolist()
@@ -44,7 +44,7 @@ def test_curvature_comes_from_held_out_inputs_and_in_a_stream_from_those_at_hand
     method.optimizer.see = noting
     method.add_gradients(x, y)
     assert torch.equal(looked[0], x)
-    method.look(run._data_of(run._task(0)))
+    method.inspect_data(run._data_of(run._task(0)))
     method.add_gradients(x, y)
     held = {tuple(row.tolist()) for row in method.held_out}
     assert {tuple(row.tolist()) for row in looked[1]} <= held
@@ -71,7 +71,7 @@ def test_after_an_epoch_the_curvature_is_that_of_the_present_means():
         run = small_run("ucb-ng", epochs=1)
         run._begin(run._task(0))
         method, data = run.method, run._data_of(run._task(0))
-        method.look(data)
+        method.inspect_data(data)
         states = [method.optimizer.state[mu] for mu in method.optimizer.learning_means()]
         for state in states:
             state["curvature"].fill_(noise)
@@ -104,11 +104,11 @@ def test_other_tasks_outputs_take_no_part_in_the_curvature():
 def test_too_many_held_out_inputs_are_thinned_evenly():
     rows = torch.arange(1000.0).reshape(-1, 1)
     for size in (1, 7, 64, 1000):
-        kept = thinned(rows.split(size), 100).flatten().long()
+        kept = thin_out(rows.split(size), 100).flatten().long()
         assert 50 <= len(kept) <= 100
         assert len(set(kept.diff().tolist())) == 1
-    assert torch.equal(thinned(rows.split(64), 1000), rows)
-    assert len(thinned(rows[:1], 0)) == 1
+    assert torch.equal(thin_out(rows.split(64), 1000), rows)
+    assert len(thin_out(rows[:1], 0)) == 1
 
 
 def spearman(a, b):

@@ -171,7 +171,7 @@ class Run:
             self._finish_task([TaskMetrics.missing()])
             return
         if self.stream.scenario.boundaries:
-            self.method.look(self._data_of(task))
+            self.method.inspect_data(self._data_of(task))
         self.observer.task_began(progress.task, self.stream.tasks[progress.task].name)
         shares = self.method.phases()
         progress.refuse_phase_beyond(len(shares))
