@@ -137,7 +137,7 @@ def test_a_net_of_patches_that_cannot_be_is_refused(options, said):
 def test_images_without_contrast_have_no_patches():
     trunk = build_net("patches", (1, 12, 12), [2], {"filters": 5, "size": 3}).trunk
     with pytest.raises(ValueError, match="too few patches"):
-        trunk.look(torch.zeros(4, 1, 12, 12), generator_for())
+        trunk.fit(torch.zeros(4, 1, 12, 12), generator_for())
 
 
 def test_features_that_are_no_numbers_are_refused():

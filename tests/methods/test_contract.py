@@ -12,7 +12,8 @@ from tests.methods.data import Given
 from tests.support import tiny_stream
 from ucb.data.streams import Examples, Scenario, Stream, Task
 from ucb.engine import DivergedError, Observer
-from ucb.methods import EvalContext, TaskHiddenError, TaskInfo, known_methods
+from ucb.methods import EvalContext, TaskInfo, known_methods
+from ucb.methods.base import TaskHiddenError
 from ucb.methods.bayesian import BayesianMethod
 
 METHODS = list(known_methods())
@@ -247,7 +248,7 @@ def test_a_head_that_has_left_the_optimiser_does_not_return_unnoticed(name):
     method = small_run(name).method
     for task, head in enumerate((0, 1)):
         method.begin_task(TaskInfo(task, 40, head, range(2)))
-    with pytest.raises(ValueError, match="head 0 has left the optimiser: set heads_return"):
+    with pytest.raises(ValueError, match="head 0 has left the optimiser: set heads_learn_again"):
         method.begin_task(TaskInfo(2, 40, 0, range(2)))
 
 

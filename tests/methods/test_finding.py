@@ -23,8 +23,8 @@ print(*[m.rpartition(".")[2] for m in sys.modules if m.startswith("ucb.methods."
 @pytest.mark.parametrize(
     ("name", "needed"),
     [
-        ("ewc", {"ewc", "base", "ordinary", "per_example", "quadratic"}),
-        ("imm-mode", {"imm", "base", "ordinary", "per_example", "quadratic"}),
+        ("ewc", {"ewc", "base", "ordinary", "per_example"}),
+        ("imm-mode", {"imm", "base", "ewc", "ordinary", "per_example"}),
         ("ucb-ng", {"ucb_ng", "base", "bayesian"}),
     ],
 )

@@ -198,7 +198,7 @@ def test_a_net_that_is_no_sequence_of_layers_is_refused_in_one_sentence(name, ne
 
 @pytest.mark.parametrize("name", MIX_TASKS)
 def test_normalisation_for_each_task_is_refused_where_batches_mix_them(name):
-    with pytest.raises(ValueError, match=f"^{name} mixes tasks in a batch, and norm=task-batch has one task"):
+    with pytest.raises(ValueError, match=f"^{name} mixes tasks in a batch, which norm=task-batch cannot"):
         learner(name, NETS["resnet18 task-batch"])
 
 

@@ -22,8 +22,8 @@ def test_every_held_out_input_has_its_turn():
     run = small_run("ucb-ng", samples=2)
     run._begin(run._task(0))
     method, data = run.method, run._data_of(run._task(0))
-    method.look(data)
-    held, rows, seen = len(method.held_out), method._rows(32), []
+    method.inspect_data(data)
+    held, rows, seen = len(method.held_out), 6, []
     assert held == len(run.stream.tasks[0].validation)
     for _ in range(3 * held):
         seen += method._next(rows, held).tolist()
@@ -44,7 +44,7 @@ def test_curvature_comes_from_held_out_inputs_and_in_a_stream_from_those_at_hand
     method.optimizer.see = noting
     method.add_gradients(x, y)
     assert torch.equal(looked[0], x)
-    method.look(run._data_of(run._task(0)))
+    method.inspect_data(run._data_of(run._task(0)))
     method.add_gradients(x, y)
     held = {tuple(row.tolist()) for row in method.held_out}
     assert {tuple(row.tolist()) for row in looked[1]} <= held
@@ -71,7 +71,7 @@ def test_after_an_epoch_the_curvature_is_that_of_the_present_means():
         run = small_run("ucb-ng", epochs=1)
         run._begin(run._task(0))
         method, data = run.method, run._data_of(run._task(0))
-        method.look(data)
+        method.inspect_data(data)
         states = [method.optimizer.state[mu] for mu in method.optimizer.learning_means()]
         for state in states:
             state["curvature"].fill_(noise)

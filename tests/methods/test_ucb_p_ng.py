@@ -27,7 +27,7 @@ def learn_task(method, index, heads=3, shape=(8,), steps=10, until="end"):
     y = y + (2 * index if heads == 1 else 0)
     data = Given(x, y)
     begin(method, index, heads)
-    method.look(data)
+    method.inspect_data(data)
     for _ in range(steps):
         method.learn(x, y)
     if until == "training":
@@ -157,7 +157,7 @@ def test_a_run_cut_while_it_trains_again_goes_on_with_what_is_set_aside():
     data = learn_task(method, 1, until="retraining")
     fresh = made("ucb-p-ng", small_net(), seed=5, prune=0.75, **QUICK)
     fresh.load_state_dict(copy.deepcopy(method.state_dict()))
-    fresh.look(data)
+    fresh.inspect_data(data)
     x, y = task_data(1)
     for m in (method, fresh):
         for _ in range(3):

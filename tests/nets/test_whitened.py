@@ -9,7 +9,7 @@ from ucb.nets.fixed_features import SOFTNESS, SPREAD, WhitenedPatches, _whitenin
 
 def looked(x, filters=10, size=5, cells=3):
     trunk = WhitenedPatches(x.shape[1], filters, size, cells)
-    trunk.look(x, torch.Generator().manual_seed(0))
+    trunk.fit(x, torch.Generator().manual_seed(0))
     return trunk
 
 

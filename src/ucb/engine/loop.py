@@ -173,7 +173,7 @@ class Run:
             self._finish_task([TaskMetrics.missing()])
             return
         if self.boundaries:
-            self.method.look(data)
+            self.method.inspect_data(data)
         self.observer.task_began(progress.task, self.stream.tasks[progress.task].name)
         shares = self.method.phases()
         progress.refuse_phase_beyond(len(shares))

@@ -50,7 +50,7 @@ class ImageTrunk(nn.Module):
 
     def fit(self, sample: Tensor, seed: int) -> None:
         """Take the filters from some images."""
-        self.patches.look(self._pixels(sample), generator_for("patches", seed))
+        self.patches.fit(self._pixels(sample), generator_for("patches", seed))
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:

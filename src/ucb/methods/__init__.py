@@ -4,19 +4,9 @@ from importlib import import_module
 from pkgutil import iter_modules
 
 from ucb import checks
-from ucb.methods.base import EvalContext, Method, Settings, TaskData, TaskHiddenError, TaskInfo, method, methods_by_name
+from ucb.methods.base import EvalContext, Method, Settings, TaskData, TaskInfo, method, methods_by_name
 
-__all__ = [
-    "EvalContext",
-    "Method",
-    "Settings",
-    "TaskData",
-    "TaskHiddenError",
-    "TaskInfo",
-    "find_method",
-    "known_methods",
-    "method",
-]
+__all__ = ["EvalContext", "Method", "Settings", "TaskData", "TaskInfo", "find_method", "known_methods", "method"]
 
 
 def find_method(name: str) -> type[Method]:

@@ -5,12 +5,11 @@ A method owns its update, and everything that it remembers is in its state: load
 exactly. What it cannot do it says in its class, and the engine refuses the scenario with that sentence.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
+from inspect import get_annotations
 from typing import Any, ClassVar, Protocol, get_args
 
 import torch
@@ -122,7 +121,7 @@ class Method(ABC):
     """One way of learning tasks one after another.
 
     A class of your own says its ``name`` and ``summary``, sets ``net`` and ``optimizer``, and defines three things:
-    ``add_gradients(x, y)``, ``loss(x, y)`` and ``logits(x, asked, samples, generator)``. The batch ``x`` is
+    ``add_gradients(x, y)``, ``loss(x, y)`` and ``logits(x, context, samples, generator)``. The batch ``x`` is
     ``[batch, ...]``, ``y`` ``[batch]``, and the logits are ``[samples, batch, outputs]``. What is to happen when a task
     begins or ends stands in ``begin_task`` and ``end_task``. ``BayesianMethod`` has most of it already.
 
@@ -142,8 +141,8 @@ class Method(ABC):
     ...         loss.backward()
     ...         return loss.detach()
     ...
-    ...     def logits(self, x, asked, samples, generator):
-    ...         self.net.current = asked.head
+    ...     def logits(self, x, context, samples, generator):
+    ...         self.net.current = context.head
     ...         return self.net(x)[None]
     >>> ucb.method(Plain).needs_boundaries
     True
@@ -155,6 +154,7 @@ class Method(ABC):
     memory: ClassVar[str] = "nothing"
     """What it keeps beside the net, and how that grows with tasks."""
     settings_type: ClassVar[type[Settings]] = Settings
+    """The class of its settings; a class that annotates ``settings`` need not say it again."""
     needs_task: ClassVar[bool] = False
     """Whether it must be told the task at test time."""
     needs_boundaries: ClassVar[bool] = True
@@ -165,107 +165,143 @@ class Method(ABC):
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     remembered: ClassVar[tuple[str, ...]] = ()
     """The attributes that a class adds to the state, by name: numbers, tensors, dicts and lists of these, and objects
-    with state_dict and load_state_dict. Those of its base classes are in it anyway, and net, optimiser, generator and
-    task."""
+    with state_dict and load_state_dict. The state also holds those of its base classes, the net, the optimiser, the
+    generator and the task."""
     net: HeadedNet
     optimizer: Any
     """A torch optimiser; each kind of method says which."""
+    task: TaskInfo | None = None
+    """The task at hand, or the last one once it has ended; None before the first."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if "settings" in get_annotations(cls) and "settings_type" not in vars(cls):
+            cls.settings_type = get_annotations(cls, eval_str=True)["settings"]
 
     def __init__(self, net: HeadedNet, settings: Settings, generator: torch.Generator) -> None:
         self.settings = settings
         self.generator = generator
-        self.task: TaskInfo | None = None
+
+    # A task, in the order in which the engine calls.
 
     def begin_task(self, task: TaskInfo) -> None:
-        """Get ready for a task."""
+        """Get ready for a task. Called once for each; without boundaries, for the first alone."""
         self.resume_task(task)
+        self.refresh()
 
-    def look(self, data: TaskData) -> None:  # noqa: B027 (few methods want to)
-        """Look at the data of the task at hand before its steps: when it begins, and when a run resumes in it.
-
-        Tasks without boundaries are not shown.
-        """
+    def resume_task(self, task: TaskInfo) -> None:
+        """Set up what a task under way needs. Called by ``begin_task``, and before a state is loaded."""
+        self.task = task
+        self.net.current = task.head
 
     def learns_when(self, index: int, tasks: int) -> bool:
-        """Whether it learns when task ``index`` of ``tasks`` comes, or leaves it for later."""
+        """Whether it learns at task ``index`` of ``tasks``. Called after ``begin_task``; False skips the task."""
         return True
 
-    def learning_heads(self) -> Iterable[int] | None:
-        """Return the heads that the task's steps may change, if to pass by the others saves time; else None."""
-        return None
+    def inspect_data(self, data: TaskData) -> None:  # noqa: B027 (few methods want to)
+        """Look at the task's data. Called before its first step, and again when a run resumes in the task.
+
+        Not called without boundaries.
+        """
 
     def phases(self) -> tuple[float, ...]:
-        """Return the parts that a task's training has, each as a share of the epochs allowed."""
+        """Return the parts of the task's training, each as a share of the epochs allowed. Called after the above."""
         return (1.0,)
 
     def begin_phase(self, phase: int, data: TaskData) -> None:  # noqa: B027 (few methods have several)
-        """Get ready for phase 1, 2, ... of the task at hand."""
+        """Get ready for phase 1, 2, ... of the task. Called before each but the first, phase 0."""
 
-    def end_epoch(self, data: TaskData) -> None:  # noqa: B027 (few methods want to)
-        """Look back at an epoch whose last step is taken, before held-out data judges it.
+    def learning_heads(self) -> Iterable[int] | None:
+        """Return the heads that a phase may change, if passing by the others saves time; else None.
 
-        Tasks without boundaries have no such moment.
+        Called when a phase begins.
         """
+        return None
+
+    def set_rate(self, lr: float) -> None:
+        """Set the base learning rate; a weight with a scale of its own keeps that.
+
+        Called before the first step, and whenever the plateau rule lowers the rate.
+        """
+        for group in self.optimizer.param_groups:
+            group["lr"] = lr
 
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """Learn from a batch; return its mean NLL."""
+        """Learn from a batch; return its mean NLL. Called for every batch: the four below are its parts."""
         self.net.train()
         self.optimizer.zero_grad()
         nll = self.add_gradients(x, y)
         self.adjust_gradients()
         self.clip_gradients()
         self.optimizer.step()
+        with torch.no_grad():
+            self.adjust_weights()
         return nll
 
     @abstractmethod
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of what is minimised to every parameter's; return the batch's mean NLL."""
 
-    @property
-    def adjusts_gradients(self) -> bool:
-        """Whether gradients are changed between ``add_gradients`` and the step."""
-        return type(self).adjust_gradients is not Method.adjust_gradients
-
     def adjust_gradients(self) -> None:  # noqa: B027 (for methods that hold weights or look at gradients)
         """Change the gradients before they are clipped and used."""
-
-    def end_task(self, data: TaskData) -> None:  # noqa: B027 (most methods have something to do here, some have not)
-        """Keep what the task has taught. Its data is at hand for the last time."""
-
-    def set_to_eval(self) -> None:
-        """Bring the net into the mode for judging, if it is not there: a walk over all modules takes its time."""
-        if self.net.training:
-            self.net.eval()
-
-    def set_rate(self, lr: float) -> None:
-        """Set the base learning rate, as the plateau rule asks; a weight with a scale of its own keeps that."""
-        for group in self.optimizer.param_groups:
-            group["lr"] = lr
-
-    @abstractmethod
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
-        """Return the mean NLL of held-out examples, by which the plateau rule judges."""
-
-    @abstractmethod
-    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
-        """Return [samples, rows, outputs]; with 0 samples, one row of logits from the mean weights."""
-
-    def own_logits(self, logits: Tensor) -> Tensor:
-        """Return the outputs that take part in the loss: with ``own_classes`` those of the task's classes alone."""
-        assert self.task is not None
-        own = self.task.outputs
-        return logits[:, own.start : own.stop] if self.settings.own_classes else logits
-
-    def nll(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the mean NLL of logits."""
-        assert self.task is not None
-        first = self.task.outputs.start if self.settings.own_classes else 0
-        return cross_entropy(self.own_logits(logits), y - first if first else y)
 
     def clip_gradients(self) -> None:
         """Shorten the step's gradient if it is longer than ``clip``."""
         if self.settings.clip > 0:
             clip_gradients(self.net.parameters(), self.settings.clip)
+
+    def adjust_weights(self) -> None:  # noqa: B027 (few methods have a second way to move weights)
+        """Change the weights after the optimiser's step; no gradient is recorded."""
+
+    def end_epoch(self, data: TaskData) -> None:  # noqa: B027 (few methods want to)
+        """Look back at an epoch. Called after its last step, before held-out data judges it; not without boundaries."""
+
+    @abstractmethod
+    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL of held-out examples. Called after each epoch, for the plateau rule."""
+
+    def end_task(self, data: TaskData) -> None:  # noqa: B027 (most methods have something to do here, some have not)
+        """Keep what the task has taught. Called after its last epoch, with its data for the last time.
+
+        Not called without boundaries.
+        """
+
+    @abstractmethod
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+        """Return [samples, rows, outputs]; with 0 samples, one row of logits from the mean weights.
+
+        Called for the test data of all tasks before the first one, of a task before it begins, and of all tasks so
+        far when one has ended.
+        """
+
+    # What methods use.
+
+    @property
+    def current_task(self) -> TaskInfo:
+        """The task at hand, in code that runs only once there is one."""
+        assert self.task is not None
+        return self.task
+
+    def shared(self) -> dict[str, nn.Parameter]:
+        """Return the parameters that all tasks share, by name: the trunk's, and the head's where there is one only."""
+        return {name: p for name, p in self.net.named_parameters() if self.net.is_shared(name)}
+
+    def set_to_eval(self) -> None:
+        """Set the net to evaluation mode, if it is not in it: walking over all modules takes time."""
+        if self.net.training:
+            self.net.eval()
+
+    def own_logits(self, logits: Tensor) -> Tensor:
+        """Return the outputs that take part in the loss: with ``own_classes`` those of the task's classes alone."""
+        own = self.current_task.outputs
+        return logits[:, own.start : own.stop] if self.settings.own_classes else logits
+
+    def nll(self, logits: Tensor, y: Tensor) -> Tensor:
+        """Return the mean NLL of logits."""
+        first = self.current_task.outputs.start if self.settings.own_classes else 0
+        return cross_entropy(self.own_logits(logits), y - first if first else y)
+
+    # Its state, for checkpoints.
 
     def state_dict(self) -> dict[str, Any]:
         """Return everything that the method remembers."""
@@ -296,16 +332,11 @@ class Method(ABC):
         return [name for kind in reversed(type(self).__mro__) for name in vars(kind).get("remembered", ())]
 
     def refresh(self) -> None:  # noqa: B027 (for methods that keep such things)
-        """Work out what follows from what is remembered, masks and factors: a state has been loaded."""
+        """Work out what follows from what is remembered, masks say. Called when a task begins or a state was loaded."""
 
     def convert_optimizer_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return the optimiser's state, as any version has saved it, in the form that this one loads."""
         return state
-
-    def resume_task(self, task: TaskInfo) -> None:
-        """Bring a fresh object to where a task is under way, before its state is loaded."""
-        self.task = task
-        self.net.current = task.head
 
 
 methods_by_name: dict[str, type[Method]] = {}

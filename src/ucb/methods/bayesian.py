@@ -1,7 +1,5 @@
 """What the methods share that learn a Bayesian twin with the ELBO: their optimisers and the end of a task differ."""
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Iterable
@@ -15,8 +13,7 @@ from ucb import checks
 from ucb.bayes import ELBO, Estimator, ScaleMixture, forward, gaussians, mean_forward, to_bayesian
 from ucb.kernels.triton.steps import Measured, clip_factor
 from ucb.methods.base import EvalContext, Method, Settings, TaskInfo, setting
-from ucb.nets import HeadedNet
-from ucb.nets.heads import TaskBatchNorm2d
+from ucb.nets.heads import HeadedNet, TaskBatchNorm2d
 from ucb.optim import param_groups
 from ucb.optim.base import Group, PerWeightOptimizer, drop_groups
 
@@ -71,7 +68,6 @@ class BayesianMethod(Method):
     10
     """
 
-    settings_type = BayesianSettings
     settings: BayesianSettings
     remembered: ClassVar[tuple[str, ...]] = ("start",)
     heads_learn_again = False
@@ -97,10 +93,9 @@ class BayesianMethod(Method):
     def begin_task(self, task: TaskInfo) -> None:
         """Let the task's head learn, at the base rate, and the others rest."""
         if self.task is not None and task.head < self.task.head and not self.heads_learn_again:
-            raise ValueError(f"head {task.head} has left the optimiser: set heads_return before heads learn again")
-        self.resume_task(task)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self.settings.lr
+            raise ValueError(f"head {task.head} has left the optimiser: set heads_learn_again before heads learn again")
+        super().begin_task(task)
+        self.set_rate(self.settings.lr)
 
     def resume_task(self, task: TaskInfo) -> None:
         """Give the optimiser the heads that learn; one that never returns leaves it, or each task would be slower."""
@@ -151,9 +146,8 @@ class BayesianMethod(Method):
     def clip_gradients(self) -> None:
         """Leave it to the optimiser where that can shorten the gradient on its way."""
         if self.settings.clip > 0 and self.optimizer.can_scale_gradients():
-            known, self.measured = self.measured, {}
-            if self.adjusts_gradients:
-                known = {}
+            is_changed = type(self).adjust_gradients is not Method.adjust_gradients
+            known, self.measured = {} if is_changed else self.measured, {}
             self.optimizer.clip_scale = clip_factor(self.net.parameters(), self.settings.clip, measured=known)
         if self.optimizer.clip_scale is None:
             super().clip_gradients()
@@ -165,10 +159,10 @@ class BayesianMethod(Method):
         return self.nll(mean_forward(self.net, x), y)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under weight samples, or under the mean weights."""
         self.set_to_eval()
-        with self.net.using(asked.head):
+        with self.net.using(context.head):
             if samples == 0:
                 return mean_forward(self.net, x).unsqueeze(0)
             return forward(self.net, x, samples, generator=generator)

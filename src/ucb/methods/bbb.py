@@ -1,13 +1,10 @@
 """BBB: a Bayesian net by fine-tuning (BBB-FT), feature extraction (BBB-FE) or joint training (BBB-JT)."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import ClassVar
 
 from ucb.methods.base import TaskInfo, method
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
-from ucb.methods.joint import Joint, JointSettings
+from ucb.methods.ord import Joint, JointSettings, TrunkStays
 from ucb.optim import UCB
 from ucb.optim.base import Group
 
@@ -29,27 +26,19 @@ class BBBFineTuning(BayesianMethod):
     summary = "Bayesian fine-tuning: nothing is done against forgetting"
     paper = "Blundell et al., ICML 2015 (Bayes by Backprop)"
     needs_boundaries = False
-    settings_type: ClassVar[type[BBBSettings]] = BBBSettings
     settings: BBBSettings
 
     def make_optimizer(self, groups: list[Group]) -> UCB:
         """Return gradient descent on means and spreads."""
-        s = self.settings
-        return UCB(groups, s.lr, momentum=s.momentum, rho_lr=s.rho_lr or None)
+        return UCB(groups, self.settings.lr, momentum=self.settings.momentum, rho_lr=self.settings.rho_lr or None)
 
 
 @method
-class BBBFeatureExtraction(BBBFineTuning):
+class BBBFeatureExtraction(TrunkStays, BBBFineTuning):
     """Bayes by Backprop whose trunk, means and spreads, stays after the first task; later tasks learn a head."""
 
     name = "bbb-fe"
     summary = "Bayesian feature extraction: the trunk stays after the first task"
-    needs_boundaries = True
-
-    def resume_task(self, task: TaskInfo) -> None:
-        """Let the trunk learn in the first task only."""
-        super().resume_task(task)
-        self.net.trunk.requires_grad_(task.index == 0)
 
 
 @dataclass(frozen=True)
@@ -63,8 +52,6 @@ class BBBJoint(Joint, BBBFineTuning):
 
     name = "bbb-jt"
     summary = "Bayesian joint training on all tasks so far: a bound"
-    needs_boundaries = True
-    settings_type = BBBJointSettings
     settings: BBBJointSettings
 
     def is_head_learning(self, index: int, task: TaskInfo) -> bool:

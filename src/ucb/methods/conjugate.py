@@ -5,9 +5,8 @@ task is that of a head that saw all data at once. It needs no word about tasks, 
 class-incremental learning (ACIL, Zhuang et al. 2022; RanPAC, McDonnell et al. 2023) rests on the same sums.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
+from itertools import accumulate, islice
 from typing import Literal
 
 import torch
@@ -45,33 +44,32 @@ class Conjugate(OrdinaryMethod):
     summary = "a trunk that stays after the first task, and an exact Bayesian linear head on its features"
     paper = "Bayesian linear regression; as in ACIL (Zhuang et al. 2022)"
     memory = "(features + 1)^2 and features + 1 a class, however many tasks"
-    settings_type = ConjugateSettings
     settings: ConjugateSettings
     remembered = ("head",)
 
     def __init__(self, net: HeadedNet, settings: ConjugateSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
         heads = [head for head in net.heads if isinstance(head, nn.Linear)]
-        self.sizes = [head.out_features for head in heads]
+        sizes = [head.out_features for head in heads]
+        self.outputs = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
+        """Of each head, in the one layer."""
         device = heads[0].weight.device
-        self.head = ConjugateHead(heads[0].in_features, sum(self.sizes), settings.ridge).to(device)
+        self.head = ConjugateHead(heads[0].in_features, sum(sizes), settings.ridge).to(device)
         # PyTorch loads a GPU's linear algebra at its first use, and fails where two runs side by side are the first.
         torch.linalg.cholesky(torch.eye(1, device=device))
 
     def phases(self) -> tuple[float, ...]:
         """Train the trunk in the first task, if at all; the head needs no epochs."""
-        assert self.task is not None
         can_train = any(p.requires_grad for p in self.net.trunk.parameters())
-        return (1.0,) if self.settings.trunk == "trained" and self.task.index == 0 and can_train else ()
+        return (1.0,) if self.settings.trunk == "trained" and self.current_task.index == 0 and can_train else ()
 
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
         """Let the head learn the task's examples, each once."""
-        assert self.task is not None
         self.net.eval()
-        if self.task.index == 0:
-            self._look(data)
-        first = self._outputs(self.task.head).start
+        if self.current_task.index == 0:
+            self._find_filters(data)
+        first = self.outputs[self.current_task.head].start
         for x, y in data.train():
             self.head.add(self.features(x), y + first)
 
@@ -81,32 +79,22 @@ class Conjugate(OrdinaryMethod):
             found: Tensor = self.net.trunk(x)
         return found
 
-    def _look(self, data: TaskData) -> None:
+    def _find_filters(self, data: TaskData) -> None:
         """Let a trunk that takes its filters from images see some."""
-        lookers = [module for module in self.net.trunk.modules() if isinstance(module, PatchFilters)]
-        if not lookers:
-            return
-        seen: list[Tensor] = []
-        for x, _ in data.train():
-            seen.append(x)
-            if sum(len(part) for part in seen) >= LOOKED_AT:
-                break
-        for module in lookers:
-            module.look(torch.cat(seen)[:LOOKED_AT], self.generator)
-
-    def _outputs(self, head: int) -> range:
-        first = sum(self.sizes[:head])
-        return range(first, first + self.sizes[head])
+        for module in self.net.trunk.modules():
+            if isinstance(module, PatchFilters):
+                images = (image for x, _ in data.train() for image in x)
+                module.fit(torch.stack([*islice(images, LOOKED_AT)]), self.generator)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under samples of the head's posterior, or under its mean."""
         self.net.eval()
-        own = self._outputs(asked.head)
+        own = self.outputs[context.head]
         scores = self.head.scores(self.features(x))
-        mean = scores.mean[:, own.start : own.stop].unsqueeze(0)
+        mean = scores.mean[:, own].unsqueeze(0)
         if samples == 0:
             return self.settings.sharpness * mean
-        spread = (scores.variance[:, None] * self.head.noise()[own.start : own.stop]).sqrt().to(mean.dtype)
+        spread = (scores.variance[:, None] * self.head.noise()[own]).sqrt().to(mean.dtype)
         noise = torch.empty((samples, *mean.shape[1:]), dtype=mean.dtype, device=mean.device)
         return self.settings.sharpness * (mean + spread * noise.normal_(generator=generator))

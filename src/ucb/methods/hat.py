@@ -1,7 +1,5 @@
 """HAT, hard attention to the task (Serra et al., ICML 2018): each task learns which units it uses, and these stay."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -53,7 +51,6 @@ class HAT(OrdinaryMethod):
     summary = "each task learns hard gates on units; what old tasks use stays (ICML 2018)"
     paper = "Serra et al., ICML 2018"
     memory = "one embedding a unit and task, and the largest gate of each unit"
-    settings_type = HATSettings
     settings: HATSettings
     net: GatedNet
     needs_task = True
@@ -86,19 +83,19 @@ class HAT(OrdinaryMethod):
 
     def learn(self, x: Tensor, y: Tensor) -> Tensor:
         """One step, under gates that harden from batch to batch of an epoch (Eq. 3)."""
-        assert self.task is not None
-        batches, smax = self.task.batches, self.settings.smax
+        batches, smax = self.current_task.batches, self.settings.smax
         passed = self.batch / (batches - 1) if batches > 1 else torch.ones_like(self.batch)
         self.slope = 1 / smax + (smax - 1 / smax) * passed
         self.net.gates = gates_for(self.embedding, self.slope)
-        nll = super().learn(x, y)
-        with torch.no_grad():
-            for e in self.embedding:
-                e.clamp_(-LARGEST_EMBEDDING, LARGEST_EMBEDDING)
-        self.batch.add_(1).remainder_(batches)
-        return nll
+        return super().learn(x, y)
 
-    def objective(self, nll: Tensor, x: Tensor) -> Tensor:
+    def adjust_weights(self) -> None:
+        """Bound the embeddings, and count the batch."""
+        for e in self.embedding:
+            e.clamp_(-LARGEST_EMBEDDING, LARGEST_EMBEDDING)
+        self.batch.add_(1).remainder_(self.current_task.batches)
+
+    def objective(self, nll: Tensor) -> Tensor:
         """Add what the gates cost: their mean over the units, weighted by what is free of each (Eq. 5)."""
         assert self.net.gates is not None
         spent = torch.stack([gate @ free for gate, free in zip(self.net.gates, self.free, strict=True)]).sum()
@@ -129,22 +126,19 @@ class HAT(OrdinaryMethod):
         self.net.gates = self.hard_gates(self.embedding)
         return super().loss(x, y)
 
-    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the task's own units; for a task that never began, with all."""
-        if self.task is not None and asked.index == self.task.index:
-            self.net.gates = self.hard_gates(self.embedding)
-        else:
-            old = self.learnt.get(asked.index)
-            self.net.gates = None if old is None else self.hard_gates(old)
-        return super().logits(x, asked, samples, generator)
+        is_current = self.task is not None and context.index == self.task.index
+        embedding = self.embedding if is_current else self.learnt.get(context.index)
+        self.net.gates = None if embedding is None else self.hard_gates(embedding)
+        return super().logits(x, context, samples, generator)
 
     def end_task(self, data: TaskData) -> None:
         """Keep the task's embedding, and count the units that it uses as taken."""
-        assert self.task is not None
-        self.learnt[self.task.index] = [e.detach().clone() for e in self.embedding]
+        self.learnt[self.current_task.index] = [e.detach().clone() for e in self.embedding]
         for free, gate in zip(self.free, self.hard_gates(self.embedding), strict=True):
             free.copy_(torch.minimum(free, 1 - gate))
-        self.free_outputs[self.task.outputs.start : self.task.outputs.stop] = 0
+        self.free_outputs[self.current_task.outputs.start : self.current_task.outputs.stop] = 0
         self.refresh()
 
     def refresh(self) -> None:

@@ -3,19 +3,16 @@
 IMM-mean takes the plain mean; IMM-mode weighs each task's weights by how sure it is of them.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
 
 from ucb import checks
 from ucb.methods.base import Settings, TaskData, TaskInfo, Weights, at_least_0, method, setting
+from ucb.methods.ewc import add_quadratic, copy_weights
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.methods.per_example import fisher
-from ucb.methods.quadratic import add_quadratic, copy_weights
 from ucb.nets import HeadedNet
 
 
@@ -38,7 +35,6 @@ class IMMMean(OrdinaryMethod):
     summary = "incremental moment matching: the mean of all tasks' weights (NeurIPS 2017)"
     paper = "Lee et al., NeurIPS 2017"
     memory = "2 values a shared weight (last trained, merged), however many tasks"
-    settings_type = IMMSettings
     settings: IMMSettings
     remembered: ClassVar[tuple[str, ...]] = ("learnt", "trained", "merged")
 
@@ -55,14 +51,11 @@ class IMMMean(OrdinaryMethod):
         super().begin_task(task)
         self._put(self.trained)
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step, and L2-transfer: the penalty's implicit step, as in :class:`QuadraticMethod`."""
-        nll = super().learn(x, y)
+    def adjust_weights(self) -> None:
+        """L2-transfer: the penalty's implicit step, as in :class:`ucb.methods.ewc.QuadraticMethod`."""
         pull = self.optimizer.param_groups[0]["lr"] * self.settings.transfer
-        with torch.no_grad():
-            for name, last in self.trained.items():
-                self.weights[name].lerp_(last, pull / (1 + pull))
-        return nll
+        for name, last in self.trained.items():
+            self.weights[name].lerp_(last, pull / (1 + pull))
 
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
@@ -100,7 +93,6 @@ class IMMMode(IMMMean):
     name = "imm-mode"
     summary = "incremental moment matching: the tasks' weights averaged by Fisher information (NeurIPS 2017)"
     memory = "3 values a shared weight (last trained, merged, summed Fisher information), however many tasks"
-    settings_type = IMMModeSettings
     settings: IMMModeSettings
     remembered = ("precision",)
 

@@ -1,6 +1,4 @@
-"""LFL, less-forgetful learning (Jung et al., 2016): the features of new data shall stay near what the old net makes."""
-
-from __future__ import annotations
+"""LFL, less-forgetful learning (Jung et al., 2016): features of new data stay near those that the old net makes."""
 
 from dataclasses import dataclass
 
@@ -9,7 +7,7 @@ from torch import Tensor, nn
 
 from ucb import checks
 from ucb.methods.base import Settings, method, setting
-from ucb.methods.old_net import ComparesWithOldNet
+from ucb.methods.lwf import OldNetMethod
 
 
 @dataclass(frozen=True)
@@ -21,7 +19,7 @@ class LFLSettings(Settings):
 
 
 @method
-class LessForgetfulLearning(ComparesWithOldNet):
+class LessForgetfulLearning(OldNetMethod):
     """Adds lambda / 2 times the mean squared distance between the trunk's features and the old trunk's.
 
     The paper holds the old decision layer: with several heads the old ones have no gradient and rest, with one head
@@ -32,14 +30,13 @@ class LessForgetfulLearning(ComparesWithOldNet):
     summary = "features of new data stay near the old net's"
     paper = "Jung et al., 2016"
     memory = "a copy of the trunk while a task is learnt; it does not grow"
-    settings_type = LFLSettings
     settings: LFLSettings
 
     def part_to_compare(self) -> nn.Module:
         """Return the trunk."""
         return self.net.trunk
 
-    def penalty(self, x: Tensor, features: Tensor, logits: Tensor) -> Tensor:
+    def penalty(self, x: Tensor, features: Tensor) -> Tensor:
         """Return lambda / 2 times the mean over the batch of ||f(x) - f_old(x)||^2."""
         assert self.old is not None
         with torch.no_grad():

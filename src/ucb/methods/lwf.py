@@ -1,7 +1,10 @@
-"""LwF, learning without forgetting (Li and Hoiem, ECCV 2016): on new data the old outputs stay what they were."""
+"""LwF, learning without forgetting (Li and Hoiem, ECCV 2016): on new data the old outputs stay what they were.
 
-from __future__ import annotations
+With it stands what it shares with LFL: comparing the net with itself as it was when the task began.
+"""
 
+import copy
+from abc import abstractmethod
 from dataclasses import dataclass
 
 import torch
@@ -9,9 +12,50 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb import checks
-from ucb.methods.base import Settings, method, setting
-from ucb.methods.old_net import ComparesWithOldNet
-from ucb.nets import HeadedNet
+from ucb.methods.base import Settings, TaskInfo, method, setting
+from ucb.methods.ordinary import OrdinaryMethod
+from ucb.nets.heads import HeadedNet, TaskBatchNorm2d
+
+
+class OldNetMethod(OrdinaryMethod):
+    """Adds a penalty on leaving the old net to the NLL; in the first task there is no old net and no penalty."""
+
+    remembered = ("old", "old_outputs")
+    old: nn.Module | None = None
+    """The old net or what is needed of it: in eval mode, and it never learns."""
+    old_outputs = 0
+    """With one head: how many of its outputs earlier tasks had."""
+
+    @abstractmethod
+    def part_to_compare(self) -> nn.Module:
+        """Return the part of the net of which a copy is kept when a task begins."""
+
+    @abstractmethod
+    def penalty(self, x: Tensor, features: Tensor) -> Tensor:
+        """Return what is added to the NLL of a batch, given the features that the present trunk makes of it."""
+
+    def begin_task(self, task: TaskInfo) -> None:
+        """Note which outputs are old."""
+        if self.task is not None:
+            self.old_outputs = max(self.old_outputs, self.task.outputs.stop)
+        super().begin_task(task)
+
+    def resume_task(self, task: TaskInfo) -> None:
+        """Copy the net: as the task finds it or, in a run that resumes, to have a net that its state is loaded into."""
+        super().resume_task(task)
+        self.old = None
+        if task.index > 0:
+            self.old = copy.deepcopy(self.part_to_compare()).requires_grad_(False).eval()
+            for module in self.old.modules():
+                if isinstance(module, TaskBatchNorm2d):
+                    module.current = max(0, task.head - 1)  # the present task's own knows nothing yet
+
+    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+        """Add the gradient of NLL and penalty, for which the trunk runs once."""
+        features = self.net.trunk(x)
+        nll = self.nll(self.net.heads[self.current_task.head](features), y)
+        (nll if self.old is None else nll + self.penalty(x, features)).backward()
+        return nll.detach()
 
 
 @dataclass(frozen=True)
@@ -24,7 +68,7 @@ class LwFSettings(Settings):
 
 
 @method
-class LearningWithoutForgetting(ComparesWithOldNet):
+class LearningWithoutForgetting(OldNetMethod):
     """Distils the old net's outputs for earlier tasks into the present net, on the new task's inputs.
 
     As in the paper the old heads are part of the loss and learn along; heads of tasks to come rest. With one head, the
@@ -35,14 +79,13 @@ class LearningWithoutForgetting(ComparesWithOldNet):
     summary = "the old net's outputs on new data are learnt along (distillation)"
     paper = "Li and Hoiem, ECCV 2016"
     memory = "a copy of the net while a task is learnt; it does not grow beyond the heads"
-    settings_type = LwFSettings
     settings: LwFSettings
 
     def part_to_compare(self) -> nn.Module:
         """Return trunk and heads."""
         return self.net
 
-    def penalty(self, x: Tensor, features: Tensor, logits: Tensor) -> Tensor:
+    def penalty(self, x: Tensor, features: Tensor) -> Tensor:
         """Return lambda times the sum of every old head's distillation loss."""
         assert isinstance(self.old, HeadedNet)
         with torch.no_grad():
@@ -56,9 +99,8 @@ class LearningWithoutForgetting(ComparesWithOldNet):
 
         The heads are one matrix: many small products cost more than they compute.
         """
-        assert self.task is not None
         one_head = len(net.heads) == 1
-        heads = [h for h in net.heads[: 1 if one_head else self.task.head] if isinstance(h, nn.Linear)]
+        heads = [h for h in net.heads[: 1 if one_head else self.current_task.head] if isinstance(h, nn.Linear)]
         flat = F.linear(features, torch.cat([h.weight for h in heads]), torch.cat([h.bias for h in heads]))
         if one_head:
             return [flat[:, None, : self.old_outputs]]

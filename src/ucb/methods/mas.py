@@ -1,15 +1,12 @@
 """MAS (Aljundi et al., ECCV 2018): weights matter as far as the net's outputs react to them, whatever the labels."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ucb.methods.base import TaskData, at_least_0, method, setting
+from ucb.methods.ewc import QuadraticMethod, QuadraticSettings, copy_weights
 from ucb.methods.per_example import mean_powers, some_inputs
-from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, copy_weights
 
 
 @dataclass(frozen=True)
@@ -30,17 +27,12 @@ class MAS(QuadraticMethod):
     summary = "memory aware synapses: weights that the outputs are sensitive to are held (ECCV 2018)"
     paper = "Aljundi et al., ECCV 2018"
     memory = "2 values a shared weight (summed importance, last weights), however many tasks"
-    settings_type = MASSettings
     settings: MASSettings
 
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:
         """Add the task's importance; hold the weights where they are now."""
-
-        def squared_length(logits: Tensor) -> Tensor:
-            return self.own_logits(logits).square().sum(1, keepdim=True)
-
-        inputs = some_inputs(data, self.settings.importance_examples, self.generator)
-        more = mean_powers(self.net, self.weights, inputs, squared_length, power=1)
+        x = some_inputs(data, self.settings.importance_examples, self.generator)
+        more = mean_powers(self.net, self.weights, x, lambda f: self.own_logits(f).square().sum(1)[:, None], power=1)
         self.importance = {name: value + self.importance.get(name, 0.0) for name, value in more.items()}
         self.centre = copy_weights(self.weights)

@@ -1,9 +1,7 @@
 """What the methods share that learn an ordinary net by gradient descent: what is added to the gradient differs."""
 
-from __future__ import annotations
-
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ucb.methods.base import EvalContext, Method, Settings
 from ucb.nets import HeadedNet
@@ -17,17 +15,13 @@ class OrdinaryMethod(Method):
         self.net = net
         self.optimizer = torch.optim.SGD(net.parameters(), settings.lr)
 
-    def shared(self) -> dict[str, nn.Parameter]:
-        """Return the parameters that all tasks share, by name: the trunk's, and the head's where there is one only."""
-        return {name: p for name, p in self.net.named_parameters() if self.net.is_shared(name)}
-
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the NLL, and of what a method adds to it."""
         nll = self.nll(self.net(x), y)
-        self.objective(nll, x).backward()
+        self.objective(nll).backward()
         return nll.detach()
 
-    def objective(self, nll: Tensor, x: Tensor) -> Tensor:
+    def objective(self, nll: Tensor) -> Tensor:
         """Return what is minimised: the batch's NLL, and what a method adds to it."""
         return nll
 
@@ -38,9 +32,9 @@ class OrdinaryMethod(Method):
         return self.nll(self.net(x), y)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return the net's logits: an ordinary net has one sample."""
         self.set_to_eval()
-        with self.net.using(asked.head):
+        with self.net.using(context.head):
             logits: Tensor = self.net(x)
         return logits.unsqueeze(0)

@@ -1,7 +1,5 @@
 """PathNet (Fernando et al., 2017): tasks evolve paths through a bank of modules; a finished task's path is frozen."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
@@ -77,7 +75,6 @@ class PathNet(OwnHeadMethod):
     summary = "tasks evolve paths through a bank of modules, and finished paths stay (2017)"
     paper = "Fernando et al., 2017"
     memory = "a path a task: a few small numbers"
-    settings_type = PathNetSettings
     settings: PathNetSettings
     net: ModularNet
     remembered = ("paths", "evolution", "right")
@@ -104,8 +101,7 @@ class PathNet(OwnHeadMethod):
 
     def schedule(self) -> tuple[int, int]:
         """Return how many batches a contender gets, and how many tournaments there are."""
-        assert self.task is not None
-        batches = int(self.settings.evolution * self.task.batches)
+        batches = int(self.settings.evolution * self.current_task.batches)
         each = max(1, batches // (2 * self.settings.generations))
         return each, min(self.settings.generations, batches // (2 * each))
 
@@ -120,19 +116,14 @@ class PathNet(OwnHeadMethod):
         return nll
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
-        """Add the NLL's gradient; note how many answers of a contender are right."""
+        """Add the NLL's gradient; note the share of a contender's answers that are right."""
         logits = self.net(x)
         nll = self.nll(logits, y)
         nll.backward()
         if self.evolution.pair:
-            self.right.add_(self.accuracy(logits, y))
+            own = self.current_task.outputs  # at test time, no others count either
+            self.right.add_((logits[:, own.start : own.stop].argmax(1) == y - own.start).float().mean())
         return nll.detach()
-
-    def accuracy(self, logits: Tensor, y: Tensor) -> Tensor:
-        """Return the share of right answers among the task's own outputs: at test time, no others count either."""
-        assert self.task is not None
-        own = self.task.outputs
-        return (logits[:, own.start : own.stop].argmax(1) == y - own.start).float().mean()
 
     def judge(self) -> None:
         """Score the contender that had its batches; after the second, let the winner's copy replace the loser."""
@@ -169,18 +160,17 @@ class PathNet(OwnHeadMethod):
         self.net.path = self.evolution.best
         return super().loss(x, y)
 
-    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the task's own path; with the best so far where the task has none yet."""
-        self.net.path = self.paths.get(asked.index, self.evolution.best)
-        if self.task is not None and asked.index == self.task.index:
+        self.net.path = self.paths.get(context.index, self.evolution.best)
+        if self.task is not None and context.index == self.task.index:
             self.net.path = self.evolution.best
-        return super().logits(x, asked, samples, generator)
+        return super().logits(x, context, samples, generator)
 
     def end_task(self, data: TaskData) -> None:
         """Freeze the best path, and draw all modules anew that no task uses."""
-        assert self.task is not None
-        self.paths[self.task.index] = copy.deepcopy(self.evolution.best)
-        self.evolution = Evolution([self.paths[self.task.index]], [UNKNOWN])
+        self.paths[self.current_task.index] = copy.deepcopy(self.evolution.best)
+        self.evolution = Evolution([self.paths[self.current_task.index]], [UNKNOWN])
         for module, is_used in self.bank():
             if not is_used:
                 draw_weights(module, self.generator)

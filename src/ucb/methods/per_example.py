@@ -5,10 +5,9 @@ sum comes from one backward pass, since example i's gradient is the outer produc
 sum_i |delta_i a_i^T|^p = (|delta|^p)^T |a|^p. All other parameters get their gradients example by example.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack
 
 import torch
 from torch import Tensor, nn
@@ -100,12 +99,10 @@ def _record_calls(net: nn.Module, x: Tensor) -> tuple[Tensor, dict[nn.Linear, li
 
     owners = Counter(id(p) for module in net.modules() for p in module.parameters(recurse=False))
     layers = [m for m in net.modules() if type(m) is nn.Linear and all(owners[id(p)] == 1 for p in m.parameters())]
-    handles = [layer.register_forward_hook(watch) for layer in layers]
-    try:
+    with ExitStack() as watching:
+        for layer in layers:
+            watching.enter_context(layer.register_forward_hook(watch))
         return net(x), calls
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 def _other_powers(net: nn.Module, parameters: Weights, x: Tensor, values: Values, power: int) -> Weights:

@@ -3,8 +3,6 @@
 With it stands what it shares with PathNet: nets that have a part of their own for each task, its output layer at least.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -41,9 +39,9 @@ class OwnHeadMethod(OrdinaryMethod):
         super().resume_task(task)
         self.net.current = self.place(task.index)
 
-    def logits(self, x: Tensor, asked: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the head of the task that is asked about."""
-        place = self.place(asked.index)
+        place = self.place(context.index)
         return super().logits(x, EvalContext(place, place), samples, generator)
 
     def place(self, index: int) -> int:
@@ -62,7 +60,6 @@ class PNN(OwnHeadMethod):
     summary = "a column of layers for each task, with connections from all before it (2016)"
     paper = "Rusu et al., 2016"
     memory = "nothing: all columns together have as many weights as the given net"
-    settings_type = OwnHeadSettings
     net: ColumnNet
 
     def __init__(self, net: HeadedNet, settings: OwnHeadSettings, generator: torch.Generator) -> None:

@@ -1,15 +1,12 @@
 """SI (Zenke et al., ICML 2017): a weight matters as far as its way through training brought the loss down."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from ucb import checks
 from ucb.methods.base import TaskData, TaskInfo, Weights, method, setting
-from ucb.methods.quadratic import QuadraticMethod, QuadraticSettings, copy_weights
+from ucb.methods.ewc import QuadraticMethod, QuadraticSettings, copy_weights
 from ucb.nets import HeadedNet
 
 
@@ -31,7 +28,6 @@ class SI(QuadraticMethod):
     summary = "synaptic intelligence: weights that brought the loss down are held (ICML 2017)"
     paper = "Zenke et al., ICML 2017"
     memory = "3 values a shared weight (summed importance, last weights, running path integral), however many tasks"
-    settings_type = SISettings
     settings: SISettings
     remembered = ("omega",)
 
@@ -47,22 +43,19 @@ class SI(QuadraticMethod):
         self.centre = copy_weights(self.weights)
         self.omega = {name: torch.zeros_like(p) for name, p in self.weights.items()}
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
-        """One step, penalty included; each weight's part in the change of the NLL is noted."""
-        with torch.no_grad():
-            for name, before in self._before.items():
-                before.copy_(self.weights[name])
-        nll = super().learn(x, y)
-        with torch.no_grad():
-            for name, gradient in self._gradient.items():
-                self.omega[name].addcmul_(gradient, self._before[name].sub_(self.weights[name]))
-        self._gradient = {}  # or the next backward pass could not use the same memory
-        return nll
-
     def adjust_gradients(self) -> None:
-        """Note the NLL's gradient; clipping, which shortens the step, would change it."""
+        """Note the weights before the step, and the NLL's gradient before it is clipped."""
+        for name, before in self._before.items():
+            before.copy_(self.weights[name].detach())
         found = {name: p.grad for name, p in self.weights.items() if p.grad is not None}
         self._gradient = copy_weights(found) if self.settings.clip > 0 else found
+
+    def adjust_weights(self) -> None:
+        """Take the penalty's step; then add each weight's part in the change of the NLL to its omega."""
+        super().adjust_weights()
+        for name, gradient in self._gradient.items():
+            self.omega[name].addcmul_(gradient, self._before[name].sub_(self.weights[name]))
+        self._gradient = {}  # or the next backward pass could not use the same memory
 
     @torch.no_grad()
     def end_task(self, data: TaskData) -> None:

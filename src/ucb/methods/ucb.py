@@ -1,24 +1,19 @@
 """UCB (Ebrahimi et al., ICLR 2020): after a task, a weight's learning rate is its uncertainty times the base rate."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 
 from ucb.methods.base import TaskData, TaskInfo, method, setting
-from ucb.methods.bayesian import BayesianMethod, BayesianSettings
+from ucb.methods.bbb import BBBFineTuning, BBBSettings
 from ucb.optim import UCB, Importance, RateScale
 from ucb.optim.base import Group
 from ucb.optim.ucb import On
 
 
 @dataclass(frozen=True)
-class UCBSettings(BayesianSettings):
+class UCBSettings(BBBSettings):
     """How sigma becomes a rate: see :class:`ucb.optim.UCB`."""
 
-    momentum: float = 0.0
-    rho_lr: float = 0.0
-    """Rho's own base rate; 0 takes mu's."""
     importance: Importance = "certainty"
     gain: float = setting(1.0, grid=(0.5, 1.0, 2.0, 5.0))
     cap: float = 1.0
@@ -42,15 +37,13 @@ class UCBSettings(BayesianSettings):
 
 
 @method
-class UCBMethod(BayesianMethod):
+class UCBMethod(BBBFineTuning):
     """The paper's method with learning-rate regularisation."""
 
     name = "ucb"
     summary = "each weight's rate follows its uncertainty (ICLR 2020)"
     paper = "Ebrahimi et al., ICLR 2020"
     memory = "a rate for every shared weight"
-    needs_boundaries = False
-    settings_type = UCBSettings
     settings: UCBSettings
     optimizer: UCB
 

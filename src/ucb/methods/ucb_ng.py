@@ -1,7 +1,5 @@
 """UCB-NG: UCB whose uncertainty follows the curvature of the data, by natural-gradient variational inference."""
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -60,7 +58,6 @@ class UCBNGMethod(BayesianMethod):
     paper = "this project's variant; Khan et al. 2018 (VOGN), Martens et al. 2012 (curvature from signed gradients)"
     memory = "curvature, precision and rate of every shared weight"
     needs_boundaries = False
-    settings_type = UCBNGSettings
     settings: UCBNGSettings
     optimizer: UCBNG
     held_out: Tensor | None = None
@@ -87,17 +84,15 @@ class UCBNGMethod(BayesianMethod):
     def _roots(self, logits: Tensor) -> Tensor:
         return class_roots(self.own_logits(logits))
 
-    def look(self, data: TaskData) -> None:
+    def inspect_data(self, data: TaskData) -> None:
         """Have held-out inputs at hand, in a random order that is always the same."""
         x = thin_out((x for x, _ in data.validation()), NUMBERS)
         self.held_out = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)]
 
-    def _rows(self, batch: int) -> int:
-        return max(1, round(SHARE * self.settings.samples * batch))
-
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the likelihood, and observe the curvature, on a GPU at the same time."""
-        before, rows, means = record_event(x), self._rows(len(x)), self.optimizer.learning_means()
+        before, means = record_event(x), self.optimizer.learning_means()
+        rows = max(1, round(SHARE * self.settings.samples * len(x)))
         with self.optimizer.sparing_rho():
             nll = super().add_gradients(x, y)
 
@@ -125,7 +120,7 @@ class UCBNGMethod(BayesianMethod):
     def end_task(self, data: TaskData) -> None:
         """Let the curvature at the task's last means join what is known."""
         if self.held_out is None:
-            self.look(data)
+            self.inspect_data(data)
         assert self.held_out is not None
         self.optimizer.measure(self.objective, self.net, self.held_out)
         self.optimizer.consolidate()

@@ -1,18 +1,97 @@
 """UCB-P (Ebrahimi et al., ICLR 2020, Algorithm 3): a task keeps its most certain weights, the rest begins anew."""
 
-from __future__ import annotations
-
 import math
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from typing import Any
 
 import torch
+from torch import Tensor, nn
 
 from ucb import checks
-from ucb.methods.base import TaskData, TaskInfo, method, one_of, setting
+from ucb.bayes import gaussians, mean_forward
+from ucb.kernels.softplus import inverse_softplus
+from ucb.methods.base import EvalContext, TaskData, TaskInfo, Weights, method, one_of, setting
+from ucb.methods.bayesian import BayesianMethod
 from ucb.methods.bbb import BBBFineTuning, BBBSettings
-from ucb.methods.ownership import OwnedGaussians
+from ucb.methods.packnet import Masks, OwnedWeights
 from ucb.nets import HeadedNet
 from ucb.optim import Importance, importance
+
+
+class OwnedGaussians(OwnedWeights, BayesianMethod):
+    """Mix it in before a Bayesian method: Gaussian weights, biases and normalisation too, belong to tasks.
+
+    Weights that take no part for a task have mean 0 and no noise.
+    """
+
+    remembered = ("first",)
+
+    def __init__(self, net: HeadedNet, settings: Any, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        self.first = {name: g.mu.detach().clone() for name, g in self.shared_gaussians if g.mu.dim() < 2}
+        """The first means of biases and scales: few, and not random for all layers."""
+
+    def ownable_parameters(self) -> dict[str, list[nn.Parameter]]:
+        """Return mu and rho of every shared weight tensor."""
+        self.shared_gaussians = [(name, g) for name, g in gaussians(self.net) if self.net.is_shared(name)]
+        return {name: [g.mu, g.rho] for name, g in self.shared_gaussians}
+
+    @torch.no_grad()
+    def restart_free_weights(self, *, means: bool = True) -> None:
+        """Let free weights begin at their first spread and, with ``means``, with fresh means."""
+        for name, gaussian in self.shared_gaussians:
+            free, sigma = self.owners.free(name), torch.empty_like(gaussian.mu)
+            sigma[...] = self.start[name]
+            gaussian.rho.copy_(torch.where(free, inverse_softplus(sigma), gaussian.rho))
+            if not means:
+                continue
+            if name in self.first:
+                mean = self.first[name].to(gaussian.mu)
+            else:  # uniform as PyTorch draws it, with the layer's first root mean square
+                mean = torch.empty_like(gaussian.mu).uniform_(-1, 1, generator=self.generator)
+                mean.mul_(sigma * (math.sqrt(3) / self.settings.init_std_ratio))
+            gaussian.mu.copy_(torch.where(free, mean, gaussian.mu))
+
+    def prune(self, data: TaskData, shares: list[float], omega: Weights, tolerance: float) -> tuple[Masks, list[float]]:
+        """Return what is kept by importance at the first share whose loss of accuracy is tolerable, else at the last.
+
+        With it come the share and the held-out accuracy in percent before and after. It is that of the mean weights:
+        samples would flatter pruning, which takes noise out.
+        """
+        number, (right, total) = self.current_task.index + 1, self.count_right(data)
+        for share in shares:
+            kept = self.select(omega, share)
+            with self.using({name: mask | self.owners.used_by(name, number) for name, mask in kept.items()}):
+                still_right, _ = self.count_right(data)
+            if 100 * (right - still_right) <= tolerance * total:
+                break
+        return kept, [share, 100 * right / total, 100 * still_right / total]
+
+    def count_right(self, data: TaskData) -> tuple[int, int]:
+        """Return how many held-out examples the mean weights tell right among the task's classes, and of how many."""
+        own, right, total = self.current_task.outputs, 0, 0
+        self.net.eval()
+        for x, y in data.validation():
+            answers = mean_forward(self.net, x)[:, own.start : own.stop].argmax(1) + own.start
+            right, total = right + int((answers == y).sum()), total + len(y)
+        return right, total
+
+    @contextmanager
+    def using(self, masks: Masks) -> Iterator[None]:
+        """Let only some of the shared weights take part for a while."""
+        with ExitStack() as undo:
+            for name, gaussian in self.shared_gaussians:
+                undo.callback(setattr, gaussian, "keep", gaussian.keep)
+                gaussian.prune(masks[name])
+            yield
+
+    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+        """Return the logits under the weights that the task kept and those of the tasks before it."""
+        masks = self.masks_for(context)
+        with nullcontext() if masks is None else self.using(masks):
+            return super().logits(x, context, samples, generator)
 
 
 @dataclass(frozen=True)
@@ -52,7 +131,6 @@ class UCBP(OwnedGaussians, BBBFineTuning):
     paper = "Ebrahimi et al., ICLR 2020"
     needs_boundaries = True
     evaluated_before_end = True
-    settings_type = UCBPSettings
     settings: UCBPSettings
     remembered = ("pruned",)
 
@@ -72,12 +150,7 @@ class UCBP(OwnedGaussians, BBBFineTuning):
     def end_task(self, data: TaskData) -> None:
         """Prune as much as the tolerance allows, without training again; what is left is the task's."""
         omega = {n: importance(self.settings.importance, g.mu, g.sigma) for n, g in self.shared_gaussians}
-        kept, ratio, before, after = self.prune_most(
-            data,
-            self.settings.ratios(),
-            lambda ratio: {name: self.owners.select(name, omega[name], ratio) for name in omega},
-            self.settings.tolerance,
-        )
+        kept, figures = self.prune(data, self.settings.ratios(), omega, self.settings.tolerance)
         self.claim(kept)
-        for name, value in {"ratios": ratio, "before": before, "after": after}.items():
-            self.pruned[name].append(value)
+        for name, figure in zip(("ratios", "before", "after"), figures, strict=True):
+            self.pruned[name].append(figure)

@@ -1,7 +1,5 @@
 """UCB-P-NG: UCB-P whose sigma follows the curvature of the data. What the data made certain belongs to its task."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,8 +8,9 @@ from torch import Tensor
 
 from ucb.bayes.posterior import Gaussian
 from ucb.methods.base import TaskData, TaskInfo, Weights, fraction, method, one_of, setting
-from ucb.methods.ownership import Masks, OwnedGaussians
+from ucb.methods.packnet import Masks
 from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
+from ucb.methods.ucb_p import OwnedGaussians
 from ucb.optim import UCBNG, importance, least_important
 from ucb.optim.base import Group
 
@@ -69,7 +68,6 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
     paper = "this project's variant; Ebrahimi et al., ICLR 2020 (UCB-P), Khan et al. 2018 (VOGN)"
     memory = "curvature and precision of every weight, and its owner's index: ceil(log2(tasks + 1)) bits"
     needs_boundaries = True
-    settings_type = UCBPNGSettings
     settings: UCBPNGSettings
     remembered = ("is_retraining",)
     is_retraining = False
@@ -94,8 +92,8 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
     def refresh(self) -> None:
         """Let the optimiser move free weights only, or the task's own, and set aside what it gave back."""
         super().refresh()
-        movable, number = self.movable_masks(), 0 if self.task is None else self.task.index + 1
-        self.optimizer.hold({g.mu: movable[name] for name, g in self.shared_gaussians if name in movable})
+        number = 0 if self.task is None else self.task.index + 1
+        self.optimizer.hold({g.mu: self.movable[n].bool() for n, g in self.shared_gaussians if n in self.movable})
         for name, gaussian in self.shared_gaussians:
             gaussian.prune(self.owners.used_by(name, number) if self.is_retraining else None)
 
@@ -106,9 +104,9 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
         self.optimizer.measure(self.objective, self.net, self.held_out)
         omega = {name: self._rank(gaussian) for name, gaussian in self.shared_gaussians}
         shares = self.settings.shares()
-        kept = self._select(omega, shares[0])
+        kept = self.select(omega, shares[0])
         if len(shares) > 1:
-            kept, *_ = self.prune_most(data, shares, lambda share: self._select(omega, share), self.settings.tolerance)
+            kept, _ = self.prune(data, shares, omega, self.settings.tolerance)
         self.is_retraining = True
         self.claim(kept)
 
@@ -120,23 +118,21 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
         if kind == "magnitude":
             return mu.abs()
         if kind == "fisher":
-            curvature: Tensor = self.optimizer.state[gaussian.mu]["curvature"]
+            curvature: Tensor = self.optimizer.state[mu]["curvature"]
             return curvature * mu.square()
         return torch.rand(mu.shape, generator=self.generator, device=mu.device)
 
-    def _select(self, omega: Weights, share: float) -> Masks:
-        """Mark the free weights that are not among the least important."""
+    def select(self, omega: Weights, ratio: float) -> Masks:
+        """Mark the free weights that are not among the least important, of each tensor or of the whole net."""
         if not self.settings.whole_net:
-            return {name: self.owners.select(name, omega[name], share) for name in omega}
+            return super().select(omega, ratio)
         free = {name: self.owners.free(name) for name in omega}
         sizes = [each.numel() for each in omega.values()]
         together = torch.cat([each.flatten() for each in omega.values()])
         among = torch.cat([each.flatten() for each in free.values()])
-        pruned = least_important(together, share, among).split(sizes)
-        kept = {}
-        for (name, each), part in zip(omega.items(), pruned, strict=True):
-            kept[name] = (free[name] & ~part.view_as(each)) | self.owners.select(name, each, 1 - self.settings.floor)
-        return kept
+        pruned = least_important(together, ratio, among).split(sizes)
+        least = super().select(omega, 1 - self.settings.floor)
+        return {n: (free[n] & ~part.view_as(free[n])) | least[n] for n, part in zip(omega, pruned, strict=True)}
 
     def adjust_gradients(self) -> None:
         """Leave it to the optimiser to hold weights; only the length of a gradient must not count what is held."""

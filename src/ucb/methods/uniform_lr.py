@@ -1,7 +1,5 @@
 """uniform-lr: the control for UCB. Every weight of a layer gets the mean of the rates UCB would have given them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
 from ucb.methods.base import method
@@ -25,7 +23,6 @@ class UniformLRMethod(UCBMethod):
     name = "uniform-lr"
     summary = "the control: UCB's mean rate for every weight of a layer"
     paper = "this project's control"
-    settings_type = UniformSettings
     settings: UniformSettings
 
     def make_optimizer(self, groups: list[Group]) -> UniformLR:

@@ -4,10 +4,7 @@ VCL takes Adam's steps, VCL-GNG natural gradients within Adam (Chen, Diethe and 
 spreads off Adam's second moments (Khan et al., ICML 2018).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +13,6 @@ from ucb import checks
 from ucb.bayes import ELBO, Estimator, Normal, PreviousPosterior, Prior, mean_forward
 from ucb.methods.base import TaskData, TaskInfo, Weights, fraction, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
-from ucb.nets import HeadedNet
 from ucb.optim import GNG, Adam, Vadam
 from ucb.optim.base import Group, PerWeightOptimizer
 
@@ -55,14 +51,10 @@ class VCL(BayesianMethod):
     summary = "variational continual learning: the last posterior is the next prior"
     paper = "Nguyen et al., ICLR 2018"
     memory = "mean and spread of every shared weight after the last task, however many tasks"
-    settings_type: ClassVar[type[VCLSettings]] = VCLSettings
     settings: VCLSettings
     remembered = ("prior", "is_fitting")
-
-    def __init__(self, net: HeadedNet, settings: VCLSettings, generator: torch.Generator) -> None:
-        super().__init__(net, settings, generator)
-        self.is_fitting = False
-        """Whether the maximum-likelihood fit is under way."""
+    is_fitting = False
+    """Whether the maximum-likelihood fit is under way."""
 
     def make_optimizer(self, groups: list[Group]) -> PerWeightOptimizer:
         """Return Adam."""
@@ -75,8 +67,7 @@ class VCL(BayesianMethod):
 
     def phases(self) -> tuple[float, ...]:
         """Return two shares for the first task, fit and inference, and one for others."""
-        assert self.task is not None
-        return (self.settings.fit, 1 - self.settings.fit) if self.task.index == 0 else (1.0,)
+        return (self.settings.fit, 1 - self.settings.fit) if self.current_task.index == 0 else (1.0,)
 
     def begin_phase(self, phase: int, data: TaskData) -> None:
         """Turn from the fit to inference, which is another objective: the fit's moments say nothing of it."""
@@ -94,15 +85,12 @@ class VCL(BayesianMethod):
     def end_task(self, data: TaskData) -> None:
         """Let what is known now be the next task's prior."""
         self.optimizer.consolidate()
-        self._set_prior(self._present_posterior())
+        self.objective = replace(self.objective, prior=self._present_posterior())
 
     def _present_posterior(self) -> PreviousPosterior:
         """Return the shared weights' posterior; a head of its own is not learnt again, and a new one is unknown."""
         shared = self.net if len(self.net.heads) == 1 else nn.ModuleDict({"trunk": self.net.trunk})
         return PreviousPosterior(shared, otherwise=Normal(self.settings.prior_sigma))
-
-    def _set_prior(self, prior: Prior) -> None:
-        self.objective = replace(self.objective, prior=prior)
 
     @property
     def prior(self) -> Weights | None:
@@ -116,7 +104,7 @@ class VCL(BayesianMethod):
         if known is not None:
             prior = self._present_posterior()
             prior.load_state_dict(known)
-        self._set_prior(prior)
+        self.objective = replace(self.objective, prior=prior)
 
 
 @dataclass(frozen=True)
@@ -133,7 +121,6 @@ class VCLGNG(VCL):
     name = "vcl-gng"
     summary = "VCL with Gaussian natural gradients in Adam"
     paper = "Chen et al. 2019"
-    settings_type = VCLGNGSettings
     settings: VCLGNGSettings
 
     def make_optimizer(self, groups: list[Group]) -> GNG:
@@ -166,7 +153,6 @@ class VCLVadam(BayesianMethod):
     summary = "VCL by weight perturbation in Adam"
     paper = "Khan et al., ICML 2018"
     memory = "mean and precision of every shared weight after the last task, however many tasks"
-    settings_type = VCLVadamSettings
     settings: VCLVadamSettings
     optimizer: Vadam
 

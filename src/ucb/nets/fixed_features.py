@@ -48,7 +48,7 @@ class PatchFilters(nn.Module):
         self.filters = nn.Parameter(_to_unit_norm(first), requires_grad=False)
 
     @torch.no_grad()
-    def look(self, images: Tensor, generator: torch.Generator) -> None:
+    def fit(self, images: Tensor, generator: torch.Generator) -> None:
         """Take patches of some images as filters: of those with more contrast than the median, at random."""
         patches = F.unfold(images, self.size).transpose(1, 2).reshape(-1, self.filters[0].numel())
         contrast = (patches - patches.mean(1, keepdim=True)).norm(dim=1)
@@ -115,7 +115,7 @@ class WhitenedPatches(PatchFilters):
         return 2 * len(self.filters) * self.cells**2
 
     @torch.no_grad()
-    def look(self, images: Tensor, generator: torch.Generator) -> None:
+    def fit(self, images: Tensor, generator: torch.Generator) -> None:
         """Make filters of whitened patches of some images; where these show nothing, the first filters stay."""
         patches = F.unfold(images, self.size).transpose(1, 2).flatten(0, 1)
         order = torch.randperm(len(patches), generator=generator)[:SAMPLED]
