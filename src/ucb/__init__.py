@@ -37,7 +37,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "to_bayesian": "ucb.bayes",
     "ELBO": "ucb.bayes",
-    "predict": "ucb.bayes",
+    "predict": "ucb.bayes.predict",
     "gaussians": "ucb.bayes",
     "Normal": "ucb.bayes",
     "ScaleMixture": "ucb.bayes",
