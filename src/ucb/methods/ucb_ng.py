@@ -98,7 +98,7 @@ class UCBNGMethod(BayesianMethod):
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the likelihood, and observe the curvature, on a GPU at the same time."""
         before, rows, means = record_event(x), self._rows(len(x)), self.optimizer.learning_means()
-        with self.optimizer.sparing_rho():
+        with self.optimizer.skip_rho_gradients():
             nll = super().add_gradients(x, y)
 
         def look() -> tuple[Tensor | None, ...]:
