@@ -28,7 +28,7 @@ from ucb.engine.result import device_name, versions
 from ucb.engine.training import set_precision
 from ucb.experiments.bench.timing import describe_machine
 from ucb.nets import alexnet
-from ucb.seeds import derived_seed, generator_for
+from ucb.seeds import derive_seed, generator_for
 
 BATCH, BAR = 64, 1.1
 EXAMPLES = {"cpu": 6_400, "cuda": 50_000}
@@ -57,7 +57,7 @@ def one_task(source: Source, examples: int) -> Stream:
 
 def begun(stream: Stream, method: str, device: str, graphs: bool) -> Run:
     """Return a run whose task has begun."""
-    torch.manual_seed(derived_seed("weights", 0))
+    torch.manual_seed(derive_seed("weights", 0))
     net = alexnet((3, 32, 32), stream.head_sizes)
     run = Learner(net, stream, method, device=device, training=Training(batch_size=BATCH, graphs=graphs)).run
     run._begin(stream.tasks[0])

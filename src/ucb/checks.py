@@ -1,4 +1,4 @@
-"""Sentences for bad input, raised where the input arrives."""
+"""Checks of input: each returns what is right, and raises an error that says what is wrong."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from torch import Tensor
 
 
 def is_finite(value: float) -> bool:
-    """Whether a number is finite, as a float too: whole numbers have no end."""
+    """Whether a number is finite, as a float too: whole numbers can be too large for one."""
     try:
         return math.isfinite(value)
     except OverflowError:
@@ -61,20 +61,6 @@ def finite(name: str, tensor: Tensor) -> Tensor:
     if not bool(tensor.isfinite().all()):
         raise ValueError(f"{name} holds NaN or infinity")
     return tensor
-
-
-def no_nan(name: str, tensor: Tensor) -> Tensor:
-    """Return ``tensor`` if it holds no NaN, which is neither above nor below any number."""
-    if bool(tensor.isnan().any()):
-        raise ValueError(f"{name} hold NaN, which cannot be ranked")
-    return tensor
-
-
-def labels(least: float, most: float, classes: int) -> None:
-    """Refuse labels between ``least`` and ``most`` where they number ``classes`` classes."""
-    if not 0 <= least <= most < classes:
-        outside = least if least < 0 else most
-        raise ValueError(f"labels must be between 0 and {classes - 1}, one for each class, not {outside:g}")
 
 
 def check_mask(mask: Tensor, weight: Tensor) -> Tensor:

@@ -8,7 +8,7 @@ from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.engine.config import with_values
 from ucb.methods import known_methods
 from ucb.nets import mlp
-from ucb.seeds import derived_seed, generator_for
+from ucb.seeds import derive_seed, generator_for
 
 
 def small_job(epochs=1):
@@ -34,7 +34,7 @@ def small_run(
     device = torch.device(device)
     stream = tiny_stream() if stream is None else stream
     kind = known_methods()[name]
-    torch.manual_seed(derived_seed("weights", seed))
+    torch.manual_seed(derive_seed("weights", seed))
     net = mlp((8,), stream.head_sizes, [16]).to(device)
     method = kind(net, with_values(kind.settings_type(), settings), generator_for("noise", seed, device=device))
     training = Training(

@@ -18,7 +18,7 @@ from ucb.engine.config import with_values
 from ucb.methods import EvalContext, TaskInfo, known_methods
 from ucb.nets import HeadedNet, alexnet, resnet18
 from ucb.nets.stages import draw_weights, split
-from ucb.seeds import derived_seed, generator_for
+from ucb.seeds import derive_seed, generator_for
 
 SHAPE = (3, 32, 32)
 CPU = torch.device("cpu")
@@ -67,7 +67,7 @@ def learner(name, make_net, heads=(2, 2, 2), seed=0):
     kind = known_methods()[name]
     known = {field.name for field in dataclasses.fields(kind.settings_type)}
     settings = {key: value for key, value in QUIET.items() if key in known} | SETTINGS.get(name, {})
-    torch.manual_seed(derived_seed("weights", seed))
+    torch.manual_seed(derive_seed("weights", seed))
     return kind(make_net(heads), with_values(kind.settings_type(), settings), generator_for("noise", seed))
 
 

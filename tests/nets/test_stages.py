@@ -3,7 +3,7 @@ import torch
 from torch import nn
 
 from ucb.nets import HeadedNet, mlp
-from ucb.nets.stages import draw_weights, split, widest
+from ucb.nets.stages import draw_weights, find_widest_factor, split
 
 
 def conv_net(heads=(2, 2, 2)):
@@ -94,8 +94,8 @@ def test_a_trunk_that_cannot_be_split_gets_one_sentence(trunk, said):
 
 
 def test_the_widest_factor_is_found():
-    assert widest(lambda f: int(1000 * f) ** 2, 250_000) == pytest.approx(0.5, abs=1e-2)
-    assert int(1000 * widest(lambda f: int(1000 * f) ** 2, 250_000)) == 500
-    assert widest(lambda f: 3, 3) == 1
+    assert find_widest_factor(lambda f: int(1000 * f) ** 2, 250_000) == pytest.approx(0.5, abs=1e-2)
+    assert int(1000 * find_widest_factor(lambda f: int(1000 * f) ** 2, 250_000)) == 500
+    assert find_widest_factor(lambda f: 3, 3) == 1
     with pytest.raises(ValueError, match="too small: with one unit everywhere 4 weights are needed, not 3"):
-        widest(lambda f: 4, 3)
+        find_widest_factor(lambda f: 4, 3)

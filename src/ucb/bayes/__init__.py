@@ -1,4 +1,4 @@
-"""Weights that know how sure they are: posterior, priors, layers, conversion, the ELBO and predictions."""
+"""Bayesian neural networks: Gaussian weights, priors, layers, conversion, the ELBO and predictions."""
 
 from ucb.bayes.convert import DeterministicPart, DeterministicWarning, bayesian_form, find_deterministic, to_bayesian
 from ucb.bayes.elbo import ELBO, GaussianLikelihood, Likelihood, Terms, cross_entropy

@@ -136,7 +136,7 @@ def _turn_into(layer: nn.Module, bayesian: BayesLayer) -> None:
 def find_deterministic(net: nn.Module) -> list[DeterministicPart]:
     """Name every module whose own parameters or batch statistics are, or would stay, ordinary, and say why."""
     owners = {name: m for name, m in net.named_modules() if _owns_parameters(m) and not isinstance(m, Gaussian)}
-    reasons = {name: reason for name, module in owners.items() if (reason := _obstacle(name, module))}
+    reasons = {name: reason for name, module in owners.items() if (reason := _find_obstacle(name, module))}
     # A weight that a deterministic module shares must stay one tensor, so its other users stay deterministic too.
     spreading = True
     while spreading:
@@ -157,15 +157,14 @@ def _owns_parameters(module: nn.Module) -> bool:
     return type(module) in _builders or keeps_statistics(module) or has_parameters
 
 
-def _obstacle(name: str, module: nn.Module) -> str | None:
-    """Say why a module cannot be converted by itself, if so."""
-    kind = type(module).__name__
+def _find_obstacle(name: str, module: nn.Module) -> str | None:
+    """Say why a module cannot be converted, whatever its weights are shared with; None where it can."""
     if any(is_lazy(p) for p in module.parameters(recurse=False)):
         raise ValueError(f"{name} has no weights yet: run the net once on some input before converting it")
     if isinstance(module, nn.MultiheadAttention):
         return "MultiheadAttention reads its weights directly"
     if type(module) not in _builders:
-        return f"no Bayesian form is registered for {kind}"
+        return f"no Bayesian form is registered for {type(module).__name__}"
     return None
 
 

@@ -7,7 +7,7 @@ roots of H: values r_k of an output whose gradients, squared, add up to the diag
     E (d/dw sum s_ik r_ik)^2 = sum (dr_ik/dw)^2    over all rows i and values k,
 
 so that one ordinary backward pass serves any layer (curvature propagation, Martens et al. 2012). It is never negative,
-and steadier than labels drawn from the prediction: a net that is sure seldom draws another one, which then counts all.
+and steadier than labels drawn from the prediction: a confident net seldom draws another label, which then decides all.
 Roots are not unique. Signs add noise where several roots of one row are large, so those of few large ones are best.
 """
 
@@ -49,7 +49,7 @@ def signed_gradients(
 ) -> tuple[Tensor | None, ...]:
     """Return gradients whose squares are, in the mean, the sum over the rows of ``x`` of diag(J^T H J).
 
-    There is none for weights that these rows do not meet. The net is at rest: no dropout, no batch statistics.
+    There is none for weights that these rows do not use. The net is in eval mode: no dropout, no batch statistics.
     """
     if len(x) == 0:
         raise ValueError("no curvature can be seen in an empty batch")

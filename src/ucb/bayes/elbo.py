@@ -1,6 +1,6 @@
-"""How well outputs explain targets: functions from (output, target) to the mean negative log-likelihood of the rows.
+"""The ELBO, and likelihoods: functions from (output, target) to the mean negative log-likelihood (NLL) of the rows.
 
-Any function of that form can be passed to the ELBO; these two ship.
+Two likelihoods are here, for classes and for numbers; any function of that form can be passed to the ELBO.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class ELBO:
     ``samples`` weight samples estimate the likelihood, ``prior_samples`` the prior term where it has no closed form;
     under the ``weights`` estimator both use the same samples as far as they reach. ``stack`` is as in
     :func:`ucb.bayes.forward`. ``roots`` says how a likelihood of your own is curved (:mod:`ucb.bayes.curvature`), which
-    :class:`ucb.optim.UCBNG` wants to know; for those that ship it is known.
+    :class:`ucb.optim.UCBNG` needs; for the likelihoods of this module it is known.
 
     - ``num_examples``: N, the number of the task's training examples.
     - ``prior``: the prior of the weights; by default the paper's :class:`ScaleMixture`.
@@ -153,7 +153,7 @@ class ELBO:
     def add_gradients(self, net: nn.Module, x: Tensor, y: Tensor, measured: Measured | None = None) -> Tensor:
         """Do the same as ``backward``, but return the mean NLL alone, so that no time goes into the KL's value.
 
-        ``measured`` gets the sums of squares of the gradients that a kernel has written, and so has at hand.
+        ``measured`` gets the sums of squares of those gradients that a kernel has written.
         """
         return self._backward(net, x, y, is_asked=False, measured=measured)[0]
 
@@ -205,7 +205,7 @@ def _mean(values: list[Tensor]) -> Tensor:
 
 
 def _refuse_wrapped(net: nn.Module) -> None:
-    """Refuse a net whose gradients other processes wait for: only autograd's hooks would send them."""
+    """Refuse a net that shares its gradients with other processes: only autograd's hooks would send them."""
     if not (distributed.is_available() and distributed.is_initialized()):
         return
     from torch.distributed.fsdp import FSDPModule, FullyShardedDataParallel  # it takes long, and few need it

@@ -37,7 +37,7 @@ class Penalty(NamedTuple):
     weight: float
     samples: int
     is_asked: bool = True
-    """Whether somebody wants the KL's value, and not its gradient alone."""
+    """Whether the caller wants the KL's value, and not its gradient alone."""
 
     @property
     def is_valued(self) -> bool:
@@ -109,8 +109,8 @@ def _finish(tensors: list[_SampledTensor], penalty: Penalty, log_ps: list[Tensor
 
 
 _buffers: WeakKeyDictionary[Gaussian, Tensor] = WeakKeyDictionary()
-"""Sigma, noise and weights of the last step, to be written over by the next: memory that is asked for anew every step
-must be cleared by the system every time, and falls to pieces."""
+"""Sigma, noise and weights of the last step, to be written over by the next: memory that is allocated anew every step
+must be cleared by the system each time, and becomes fragmented."""
 
 
 def _buffers_for(gaussian: Gaussian) -> Tensor:
@@ -163,9 +163,19 @@ class _SampledTensor:
         self.w.grad = None
 
     def finish(self, penalty: Penalty) -> Tensor:
-        """Add what is known of weight * KL in closed form, and hand the gradients over; return that part of the KL."""
+        """Add what is known of weight * KL in closed form, and the sums to ``grad`` of mu and, through sigma, of rho.
+
+        Return that part of the KL.
+        """
         kl = self._add_closed_part(penalty) if penalty.weight > 0 else self.sigma.new_zeros(())
-        self._hand_over()
+        mu, rho, keep = self.gaussian.mu, self.gaussian.rho, self.gaussian.keep
+        if self.grad_sigma is not None and rho.requires_grad:
+            # The slope of the sigma that was divided by: their ratio, the slope of log sigma, stays 1 as both vanish.
+            self.grad_sigma.mul_(torch.clamp(rho.detach(), min=SMALLEST_RHO, out=self.sigma).sigmoid_())
+        for parameter, grad in ((mu, self.grad_mean), (rho, self.grad_sigma)):
+            if grad is not None and parameter.requires_grad:
+                grad = grad if keep is None else grad.mul_(keep)
+                parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
         return kl
 
     def _add_closed_part(self, penalty: Penalty) -> Tensor:
@@ -192,17 +202,6 @@ class _SampledTensor:
         below = (rho.detach() - SMALLEST_RHO).clamp_max_(0)  # log sigma is rho there, and not what stands for it
         below = below if keep is None else below.where(keep, 0)
         return -kernels.sum_log(sigma) - below.sum() - count * (0.5 + HALF_LOG_TWO_PI)
-
-    def _hand_over(self) -> None:
-        """Add to ``grad`` of mu and, through sigma = softplus(rho), of rho."""
-        mu, rho, keep = self.gaussian.mu, self.gaussian.rho, self.gaussian.keep
-        if self.grad_sigma is not None and rho.requires_grad:
-            # The slope of the sigma that was divided by: their ratio, the slope of log sigma, stays 1 as both vanish.
-            self.grad_sigma.mul_(torch.clamp(rho.detach(), min=SMALLEST_RHO, out=self.sigma).sigmoid_())
-        for parameter, grad in ((mu, self.grad_mean), (rho, self.grad_sigma)):
-            if grad is not None and parameter.requires_grad:
-                grad = grad if keep is None else grad.mul_(keep)
-                parameter.grad = grad if parameter.grad is None else parameter.grad.add_(grad)
 
 
 def can_fuse(net: nn.Module, penalty: Penalty) -> bool:

@@ -37,7 +37,7 @@ class Pass:
     """Of the noise that a GPU's kernels make themselves; ``salt`` tells their calls apart."""
     salt: int = 0
     later: dict[Gaussian, fused.Later] | None = None
-    """Where gradients by sigma^2 wait for the one who takes them on to rho; None lets autograd do so."""
+    """Keeps gradients by sigma^2 until ``fused.gradients`` takes them on to rho; None lets autograd do so."""
 
     def weight(self, gaussian: Gaussian) -> Tensor:
         """Return the weights of this pass, [S, ...] where several samples travel together.
@@ -62,14 +62,14 @@ class Pass:
         return w if self.samples > 1 else w.unsqueeze(0)
 
     def new_noise(self, device: torch.device) -> tuple[Tensor, int]:
-        """Return seed and salt for noise that no one else has."""
+        """Return seed and salt of noise that was not used before."""
         if self.seed is None:
             self.seed = fused.new_seed(device, self.generator)
         self.salt += 1
         return self.seed, self.salt
 
     def sigma_squared(self, gaussian: Gaussian) -> Tensor:
-        """Return sigma^2, where the kernels serve."""
+        """Return sigma^2, where the kernels can be used."""
         if self.later is None:
             return fused.sigma_squared(gaussian.rho, gaussian.keep)
         return fused.sigma_squared(gaussian.rho, gaussian.keep, self.later.setdefault(gaussian, fused.Later()))

@@ -1,4 +1,4 @@
-"""A weight that knows how sure it is: the diagonal Gaussian q(w) = N(mu, sigma^2)."""
+"""The posterior of a weight tensor: the diagonal Gaussian q(w) = N(mu, sigma^2)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Gaussian(nn.Module):
         return self.mu.requires_grad or self.rho.requires_grad
 
     def _load_from_state_dict(self, state_dict: dict[str, Tensor], prefix: str, *args: object) -> None:
-        # A mask may be there or not; the state decides, if it speaks of this weight at all.
+        # Whether there is a mask follows from the state, if it holds this weight at all.
         if prefix + "mu" in state_dict:
             keep = state_dict.get(prefix + "keep")
             self.keep = None if keep is None else torch.empty_like(keep, device=self.mu.device)

@@ -1,4 +1,4 @@
-"""Predictions that say how sure they are."""
+"""Predictions and their uncertainty."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ucb.checks import count
 
 
 class Prediction(NamedTuple):
-    """What a Bayesian classifier says of each row.
+    """The prediction of a Bayesian classifier for each row.
 
     ``entropy`` is all its uncertainty (in nats); ``mutual_information`` is the part that comes from not knowing the
     weights, which more data would lower: high on inputs unlike any seen before.
@@ -40,7 +40,7 @@ def predict(
 ) -> Prediction:
     """Average the class probabilities over ``samples`` weight samples, or use the mean weights with ``samples=0``.
 
-    The net is put into eval mode for the while.
+    During the call the net is in eval mode.
 
     - ``net``: a Bayesian classifier that gives logits ``[batch, classes]``.
     - ``x``: inputs ``[rows, ...]``; ``batch_size`` of them go through the net at a time.

@@ -1,4 +1,4 @@
-"""What is believed of a weight before the data speaks.
+"""Priors: what is assumed of a weight before any data is seen.
 
 A prior answers for one weight tensor: ``log_prob`` and its derivative ``score``, elementwise, and, where it is known in
 closed form, ``expected_log_prob`` under a Gaussian. ``of(name)`` picks the prior of one weight tensor of a net.
@@ -237,13 +237,13 @@ def kl_divergence(
             log_p = prior.of(name).expected_log_prob(gaussian.mean, sigma)
         else:
             known = None if drawn is None else drawn.get(gaussian)
-            log_p = prior.of(name).log_prob(_exactly(samples, known, gaussian, generator)).mean(0)
+            log_p = prior.of(name).log_prob(_draw_exactly(samples, known, gaussian, generator)).mean(0)
         elements = expected_log_q(gaussian.rho) - log_p
         total = total + (elements.sum() if keep is None else elements.where(keep, 0).sum())
     return total
 
 
-def _exactly(samples: int, known: Tensor | None, gaussian: Gaussian, generator: torch.Generator | None) -> Tensor:
+def _draw_exactly(samples: int, known: Tensor | None, gaussian: Gaussian, generator: torch.Generator | None) -> Tensor:
     """Return [samples, ...] weight samples, known ones first."""
     if known is None:
         return gaussian.sample((samples,), generator)

@@ -28,7 +28,7 @@ from ucb.engine.training import Schedule, Training
 from ucb.methods import find_method
 from ucb.nets import build_net, net_options
 from ucb.observer import Observer
-from ucb.seeds import derived_seed, generator_for
+from ucb.seeds import derive_seed, generator_for
 from ucb.storage import read_json, rename_old_keys
 
 T = TypeVar("T")
@@ -190,10 +190,10 @@ class Job:
         stream = self.stream() if stream is None else stream
         first = stream.tasks[0].test.first()
         with torch.random.fork_rng():
-            torch.manual_seed(derived_seed("weights", self.seed))  # the same for every method
+            torch.manual_seed(derive_seed("weights", self.seed))  # the same for every method
             net = build_net(self.net_name, first.shape[1:], stream.head_sizes, options).to(device)
         method = kind(net, settings, generator_for("noise", self.seed, device=device))
-        torch.manual_seed(derived_seed("other", self.seed))
+        torch.manual_seed(derive_seed("other", self.seed))
         return Run(
             stream,
             method,

@@ -37,7 +37,7 @@ from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
 from ucb.nets import HeadedNet, alexnet, mlp, resnet18
 from ucb.observer import Observer
 from ucb.optim import UCBNG
-from ucb.seeds import derived_seed, generator_for
+from ucb.seeds import derive_seed, generator_for
 
 NETS = {"small": 10, "mlp": 1, "alexnet": 22, "resnet18": 8}
 """The nets, and the least side of an image that each can read."""
@@ -86,7 +86,7 @@ def check_net(name: str, shape: Sequence[int]) -> str:
 def build_wave_net(name: str, shape: Sequence[int], head_sizes: Sequence[int], seed: int) -> HeadedNet:
     """Return a net before it has learnt anything; later heads do not change the others' first weights."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed("weights", seed))
+        torch.manual_seed(derive_seed("weights", seed))
         if name == "mlp":
             return mlp(shape, head_sizes, [HIDDEN])
         if name == "small":

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb.nets.fixed_features import WhitenedPatches
-from ucb.seeds import derived_seed, generator_for
+from ucb.seeds import derive_seed, generator_for
 
 FILTERS = 160
 CELLS = 3
@@ -110,5 +110,5 @@ def build_trunk(shape: Sequence[int], facts: Facts | None = None, seed: int = 0)
     known = {"kind": "patches" if supports_patches(shape) else "rows"} if facts is None else dict(facts)
     kind = {"patches": ImageTrunk, "rows": RowTrunk}[known.pop("kind")]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derived_seed("trunk", seed))
+        torch.manual_seed(derive_seed("trunk", seed))
         return cast("ImageTrunk | RowTrunk", kind(shape, **known).eval())

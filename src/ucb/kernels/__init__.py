@@ -45,7 +45,7 @@ def draw(mean: Tensor, sigma: Tensor, eps: Tensor, w: Tensor, generator: torch.G
         return
     seed = int(torch.randint(1 << 62, (), generator=generator))
     pointers = [t.data_ptr() for t in (mean, sigma, eps, w)]
-    _in_parallel(w.numel(), lambda begin, end: lib.ucb_draw(*pointers, begin, end, seed))
+    _run_in_parallel(w.numel(), lambda begin, end: lib.ucb_draw(*pointers, begin, end, seed))
 
 
 def accumulate(grad: Tensor, eps: Tensor, grad_mean: Tensor, grad_sigma: Tensor) -> None:
@@ -56,7 +56,7 @@ def accumulate(grad: Tensor, eps: Tensor, grad_mean: Tensor, grad_sigma: Tensor)
         grad_sigma.addcmul_(grad, eps)
         return
     pointers = [t.data_ptr() for t in (grad, eps, grad_mean, grad_sigma)]
-    _in_parallel(grad.numel(), lambda begin, end: lib.ucb_accumulate(*pointers, begin, end))
+    _run_in_parallel(grad.numel(), lambda begin, end: lib.ucb_accumulate(*pointers, begin, end))
 
 
 def add_mixture_score(w: Tensor, grad: Tensor, k: float, b: float, c: float, factor: float) -> Tensor:
@@ -64,12 +64,12 @@ def add_mixture_score(w: Tensor, grad: Tensor, k: float, b: float, c: float, fac
     lib = load_library()
     if lib is not None and _fits(w, grad) and b <= LARGEST_ODDS and c >= STEEPEST * abs(k):
         pointers = [w.data_ptr(), grad.data_ptr()]
-        parts = _in_parallel(w.numel(), lambda begin, end: lib.ucb_mixture(*pointers, begin, end, k, b, c, factor))
+        parts = _run_in_parallel(w.numel(), lambda begin, end: lib.ucb_mixture(*pointers, begin, end, k, b, c, factor))
         return w.new_tensor(sum(parts))
     # Below -60, or where c * sigmoid() is nothing beside k, subnormal numbers would only make the work slow.
     smallest = min(-60.0, math.log(1e-9 * k / c)) if c < 0 else -60.0
     totals, odds_at_0 = [], w.new_full((), b)  # filled there: a recorded CUDA graph may copy nothing
-    for piece, out in _pieces(w, grad):
+    for piece, out in _split(w, grad):
         odds = torch.addcmul(odds_at_0, piece, piece, value=c).clamp_min_(smallest)
         # softplus(x) = -log sigmoid(-x) takes half the time, where sigmoid() does not underflow
         totals.append(F.softplus(odds).sum() if b > LARGEST_ODDS else -odds.neg().sigmoid_().log_().sum())
@@ -85,10 +85,10 @@ def sum_squares(x: Tensor) -> Tensor:
 
 def sum_log(x: Tensor) -> Tensor:
     """Return the sum of log x without a second tensor of its size."""
-    return torch.stack([piece.log().sum() for (piece,) in _pieces(x)]).sum()
+    return torch.stack([piece.log().sum() for (piece,) in _split(x)]).sum()
 
 
-def _pieces(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
+def _split(*tensors: Tensor) -> Iterable[tuple[Tensor, ...]]:
     """Cut tensors of one shape for a CPU's cache; a GPU prefers them whole, and scattered memory cannot be cut."""
     if any(t.is_cuda or not t.is_contiguous() for t in tensors):
         return [tensors]
@@ -100,7 +100,7 @@ def _fits(*tensors: Tensor) -> bool:
     return all(t.dtype == torch.float32 and t.device.type == "cpu" and t.is_contiguous() for t in tensors)
 
 
-def _in_parallel(size: int, work: Callable[[int, int], float]) -> list[float]:
+def _run_in_parallel(size: int, work: Callable[[int, int], float]) -> list[float]:
     """Share ``work(begin, end)`` over as many threads as PyTorch uses. C code runs without Python's lock."""
     threads = max(1, min(torch.get_num_threads(), size // SHARE))
     if threads == 1:

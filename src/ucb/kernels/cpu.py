@@ -33,8 +33,8 @@ class Folder(NamedTuple):
 
 
 @contextmanager
-def own_folder() -> Iterator[Folder]:
-    """Open the folder of kept libraries; an OSError says why there is none to be trusted."""
+def open_own_folder() -> Iterator[Folder]:
+    """Open the folder of kept libraries; an OSError says why it cannot be trusted."""
     cache = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG rules say that a path which is not absolute is to be ignored.
     path = (Path(cache) if os.path.isabs(cache) else Path.home() / ".cache") / "ucb" / "kernels"
@@ -53,15 +53,15 @@ def load(folder: Folder, key: str) -> ctypes.CDLL:
     for name in os.listdir(folder.descriptor):
         if not name.startswith(f"{key}-"):
             continue
-        file = _opened(folder, name)
+        file = _open_checked(folder, name)
         if file is not None:
-            # The very file that was looked at. It stays open, since the loader knows a library again by its path.
+            # The very file that was checked. It stays open, since the loader knows a library again by its path.
             return ctypes.CDLL(str(DESCRIPTORS / str(file) if DESCRIPTORS.is_dir() else folder.path / name))
         os.unlink(name, dir_fd=folder.descriptor)
     raise FileNotFoundError(f"{folder.path} has no library {key}")
 
 
-def keep(folder: Folder, key: str, library: bytes) -> None:
+def store(folder: Folder, key: str, library: bytes) -> None:
     """Write a library under ``key``, whole or not at all: another process may do the same at this moment."""
     inside = folder.descriptor
     scratch = f"{secrets.token_hex(8)}.part"
@@ -77,7 +77,7 @@ def keep(folder: Folder, key: str, library: bytes) -> None:
         raise
 
 
-def _opened(folder: Folder, name: str) -> int | None:
+def _open_checked(folder: Folder, name: str) -> int | None:
     """Open a file that is the user's own and what its name says; None stands for any other."""
     try:
         file = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder.descriptor)
@@ -140,25 +140,25 @@ def _load() -> tuple[ctypes.CDLL | None, str]:
 
 
 def _library(compiler: list[str]) -> tuple[ctypes.CDLL, str]:
-    """Return the kernels, built if this machine, compiler and source have not met before; and why they are not kept."""
+    """Return the kernels, built if they are not kept yet, and why they cannot be kept."""
     parts = (SOURCE.read_text(), *FLAGS, *compiler, platform.machine(), _processor())
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
     try:
-        with own_folder() as folder:
+        with open_own_folder() as folder:
             try:
                 return load(folder, key), ""
             except FileNotFoundError:
-                with _built(compiler) as library:
-                    keep(folder, key, library.read_bytes())
+                with _build(compiler) as library:
+                    store(folder, key, library.read_bytes())
                 return load(folder, key), ""
     except (OSError, RuntimeError) as error:  # RuntimeError: there is no home
-        with _built(compiler) as library:
+        with _build(compiler) as library:
             return ctypes.CDLL(str(library)), f" for this process alone ({error})"
 
 
 @contextmanager
-def _built(compiler: list[str]) -> Iterator[Path]:
-    """Build the library, in a folder that is there for as long as it is needed and nobody else's."""
+def _build(compiler: list[str]) -> Iterator[Path]:
+    """Build the library, in a private folder that is removed afterwards."""
     with tempfile.TemporaryDirectory(prefix="ucb-") as scratch:
         library = Path(scratch) / "kernels.so"
         command = [*compiler, *FLAGS, str(SOURCE), "-o", str(library), "-lm"]

@@ -93,14 +93,14 @@ class UCBNGMethod(BayesianMethod):
         """Add the gradient of the likelihood, and observe the curvature, on a GPU at the same time."""
         before, means = record_event(x), self.optimizer.learning_means()
         rows = max(1, round(SHARE * self.settings.samples * len(x)))
-        with self.optimizer.sparing_rho():
+        with self.optimizer.skip_rho_gradients():
             nll = super().add_gradients(x, y)
 
-        def look() -> tuple[Tensor | None, ...]:
+        def observe_curvature() -> tuple[Tensor | None, ...]:
             seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
             return self.optimizer.see(self.objective, self.net, seen)
 
-        found = run_on_side_stream(look, x, since=before, which=CURVATURE)
+        found = run_on_side_stream(observe_curvature, x, since=before, which=CURVATURE)
         self.optimizer.add_curvature(means, found(), rows)
         return nll
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ucb.checks import count, labels, no_nan
+from ucb.checks import count
 
 
 class Calibration(NamedTuple):
@@ -83,15 +83,19 @@ def _check_rows(probabilities: Tensor, target: Tensor) -> None:
     low, *ends, least, most = torch.stack([n.double() for n in numbers]).tolist()  # one look: each holds up a GPU
     if not (low >= 0 and all(abs(end - 1) < 1e-2 for end in ends)):
         raise ValueError("every row of probabilities must be at least 0 and add up to 1: are these logits?")
-    labels(least, most, probabilities.shape[1])
+    last = probabilities.shape[1] - 1
+    if not 0 <= least <= most <= last:
+        outside = least if least < 0 else most
+        raise ValueError(f"labels must be between 0 and {last}, one for each class, not {outside:g}")
 
 
 def auroc(inside: Tensor, outside: Tensor) -> float:
     """Return the chance that something from outside has the greater value; equal ones count as half a chance."""
     if not (len(inside) and len(outside)):
         raise ValueError("there must be values of both kinds")
-    for name, values in (("values from inside", inside), ("values from outside", outside)):
-        no_nan(name, values)
+    for name, values in (("inside", inside), ("outside", outside)):
+        if bool(values.isnan().any()):
+            raise ValueError(f"values from {name} hold NaN, which cannot be ranked")
     ordered = inside.double().sort().values
     below, up_to = (torch.searchsorted(ordered, outside.double(), right=right) for right in (False, True))
     return float((below + up_to).double().mean()) / (2 * len(inside))

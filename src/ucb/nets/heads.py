@@ -34,7 +34,7 @@ def belongs_to_one_task(name: str) -> bool:
 
 
 class Heads(nn.ModuleList):
-    """Heads of which some may be hidden: walks over the modules then pass them by, and they answer as ever."""
+    """A list of heads. Hidden ones are left out of ``modules()`` and ``state_dict()``, but can be called as before."""
 
     def __init__(self, heads: Iterable[nn.Module]) -> None:
         super().__init__()
@@ -67,9 +67,9 @@ class Heads(nn.ModuleList):
 
 
 class HeadedNet(nn.Module):
-    """``forward`` answers with the head called ``current``; the others rest. None is all of them, side by side.
+    """``forward`` answers with head number ``current`` or, where that is None, with all heads side by side.
 
-    All heads are there from the start, so that a net's weights do not depend on when a task comes.
+    All heads exist from the start, so that a net's weights do not depend on when a task comes.
 
     - ``trunk``: a module from ``[batch, ...]`` to ``[batch, features]``, which all tasks share.
     - ``head_sizes``: the number of outputs of each head, such as ``stream.head_sizes``.
@@ -106,7 +106,7 @@ class HeadedNet(nn.Module):
 
     @property
     def chosen(self) -> int:
-        """The head that answers, where it must be one."""
+        """The head that answers, where it must be a single one."""
         assert self._current is not None, "all heads answer"
         return self._current
 
@@ -123,7 +123,7 @@ class HeadedNet(nn.Module):
         return logits
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state; what it holds of hidden heads is passed by."""
+        """Load a state; what it holds of hidden heads is ignored."""
         hidden = self.heads.hidden
         shown = {n: v for n, v in state_dict.items() if not (n.startswith("heads.") and n.split(".")[1] in hidden)}
         return super().load_state_dict(shown if hidden else state_dict, strict, assign)

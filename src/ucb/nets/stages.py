@@ -108,7 +108,7 @@ def split(net: HeadedNet) -> Staged:
     if type(net.trunk) is not nn.Sequential:
         raise ValueError(f"the trunk must be an nn.Sequential to be split into stages, not a {_kind(net.trunk)}")
     parts: list[list[nn.Module]] = [[]]
-    for module in _flat(net.trunk):
+    for module in _flatten(net.trunk):
         if type(module) in (nn.Linear, nn.Conv2d):
             parts.append([module])
         elif type(module) in WEIGHTLESS:
@@ -122,8 +122,8 @@ def split(net: HeadedNet) -> Staged:
         raise ValueError("a trunk that uses one layer twice cannot be split into stages")
     stages: list[Stage] = []
     for layer, *behind in rest:
-        stages.append(_after(stages[-1] if stages else None, layer, tuple(behind)))
-    return Staged(tuple(stem), tuple(stages), tuple(_after(stages[-1], head) for head in net.heads))
+        stages.append(_build_stage(stages[-1] if stages else None, layer, tuple(behind)))
+    return Staged(tuple(stem), tuple(stages), tuple(_build_stage(stages[-1], head) for head in net.heads))
 
 
 def split_for(method: str, net: HeadedNet) -> Staged:
@@ -134,7 +134,7 @@ def split_for(method: str, net: HeadedNet) -> Staged:
         raise ValueError(f"{method} takes a net apart layer by layer, as mlp and alexnet allow: {reason}") from None
 
 
-def _after(before: Stage | None, layer: nn.Module, rest: tuple[nn.Module, ...] = ()) -> Stage:
+def _build_stage(before: Stage | None, layer: nn.Module, rest: tuple[nn.Module, ...] = ()) -> Stage:
     """Return a layer as the stage that follows another."""
     if not isinstance(layer, nn.Linear | nn.Conv2d) or type(layer) not in (nn.Linear, nn.Conv2d):
         raise ValueError(f"a net whose head is a {_kind(layer)} cannot be split into stages")
@@ -156,9 +156,9 @@ def _after(before: Stage | None, layer: nn.Module, rest: tuple[nn.Module, ...] =
     return Stage(layer, rest, positions)
 
 
-def _flat(trunk: nn.Sequential) -> Iterator[nn.Module]:
+def _flatten(trunk: nn.Sequential) -> Iterator[nn.Module]:
     for module in trunk:
-        yield from _flat(module) if type(module) is nn.Sequential else (module,)
+        yield from _flatten(module) if type(module) is nn.Sequential else (module,)
 
 
 def _kind(module: nn.Module) -> str:
@@ -180,13 +180,13 @@ def build_within(build: Callable[[float], Net], staged: Staged, generator: torch
 
     ``build`` returns it on the meta device, with all widths multiplied by a factor.
     """
-    net = build(widest(lambda factor: sum(p.numel() for p in build(factor).parameters()), staged.size))
+    net = build(find_widest_factor(lambda factor: sum(p.numel() for p in build(factor).parameters()), staged.size))
     net.to_empty(device=staged.stages[0].layer.weight.device)
     draw_weights(net, generator)
     return net
 
 
-def widest(size: Callable[[float], int], limit: int) -> float:
+def find_widest_factor(size: Callable[[float], int], limit: int) -> float:
     """Return the largest factor on all widths, 1 at most, with which the number of weights stays within ``limit``."""
     if size(1.0) <= limit:
         return 1.0

@@ -82,7 +82,7 @@ class PerWeightOptimizer(Optimizer):
         super().add_param_group({key: value for key, value in param_group.items() if key != "gaussian"})
 
     def remove_param_groups(self, prefix: str) -> None:
-        """Let the weights go whose groups' names begin so, with their gradients and all that is remembered of them."""
+        """Remove the groups whose names begin with ``prefix``, with their weights' gradients and state."""
         gone = [group for group in self.param_groups if group["name"].startswith(prefix)]
         for parameter in (p for group in gone for p in group["params"]):
             parameter.grad = None  # else it would count in the length of later gradients
@@ -100,7 +100,7 @@ class PerWeightOptimizer(Optimizer):
         return [group for group in self.param_groups if group["is_gaussian"]]
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load a copy of a state: steps change tensors in their place, and the one who gave it may go on."""
+        """Load a copy of a state, since steps change its tensors in place and the caller may still use it."""
         super().load_state_dict(copy.deepcopy(state_dict))
 
     def __getstate__(self) -> dict[str, Any]:

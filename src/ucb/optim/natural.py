@@ -59,7 +59,7 @@ class UCBNG(PerWeightOptimizer):
 
     settings = ("temperature", "prior_sigma", "beta", "power", "pull", "uniform", "rates", "movable")
     observed: Mapping[Tensor, Tensor] = {}
-    """What was seen of every mean's curvature since the last step, in so many ``rows``."""
+    """The signed gradients that were observed since the last step, for every mean, in ``rows`` inputs."""
     rows = 0
 
     def __init__(
@@ -107,7 +107,7 @@ class UCBNG(PerWeightOptimizer):
             self._set_rho(group)
 
     @contextmanager
-    def sparing_rho(self) -> Iterator[None]:
+    def skip_rho_gradients(self) -> Iterator[None]:
         """Let no gradient by rho be computed inside the block: a step does not read it."""
         learning = [rho for group in self.gaussian_groups() for rho in group["params"][1:] if rho.requires_grad]
         for rho in learning:
@@ -128,7 +128,7 @@ class UCBNG(PerWeightOptimizer):
         self.add_curvature(self.learning_means(), self.see(objective, net, x), len(x))
 
     def see(self, objective: ELBO, net: nn.Module, x: Tensor) -> tuple[Tensor | None, ...]:
-        """Return what ``add_curvature`` adds for these inputs."""
+        """Return the signed gradients of these inputs, for ``add_curvature``."""
         return signed_gradients(net, self.learning_means(), x, objective.curvature_roots, objective.generator)
 
     def add_curvature(self, means: Sequence[Tensor], gradients: Sequence[Tensor | None], rows: int) -> None:
@@ -227,7 +227,7 @@ class UCBNG(PerWeightOptimizer):
         state["precision"].add_(seen, alpha=examples / self.temperature)
         if not self.rates:
             return
-        scale = rate_scale(state["precision"].rsqrt(), group["prior_sigma"], self.power)
+        scale = (state["precision"].rsqrt() / group["prior_sigma"]).clamp_max(1).pow(self.power)
         if self.uniform:
             scale = scale.mean().expand_as(scale).clone()
         state["scale"] = state["scale"].copy_(scale) if "scale" in state else scale
@@ -280,9 +280,3 @@ class UCBNG(PerWeightOptimizer):
 def mean_rate(seen: Tensor, beta: float) -> Tensor:
     """Return b / (1 - (1-b)^t): so the running mean of t values weighs each by (1-b)^age, and its start by 0."""
     return beta / -torch.expm1(seen * math.log1p(-beta))
-
-
-def rate_scale(sigma: Tensor, prior_sigma: float, power: float) -> Tensor:
-    """Return min(1, sigma / prior_sigma)^power."""
-    ratio: Tensor = (sigma / prior_sigma).clamp_max(1)
-    return ratio.pow(power)

@@ -1,7 +1,7 @@
 """UCB: gradient descent with a learning rate for every weight, small where the data has made the weight certain.
 
 Algorithms 1 and 2 of the paper. Within a task the rates are constant; ``consolidate()`` at its end sets them anew. Its
-control has the same mean rate, but tells no weight from another.
+control, :class:`UniformLR`, gives all weights of a layer the same mean rate.
 """
 
 from __future__ import annotations
@@ -76,8 +76,12 @@ class UCB(PerWeightOptimizer):
 
     def update(self, group: Group) -> None:
         """Move mu and rho of a Gaussian group, or ordinary parameters, against their gradients."""
-        if self._is_fused(group):
-            self._update_both(group)
+        if self._is_fused(group):  # one pass over both, on a GPU
+            mu, rho = group["params"]
+            directions = self._direction(mu, group["momentum"]), self._direction(rho, group["momentum"])
+            scales = self.state[mu].get("scale"), self.state[rho].get("scale")
+            rates = group["lr"], group["lr"] * group["rho_rate"]
+            fused.descend(mu, rho, *directions, *scales, self.keep_mask(mu), *rates, self.clip_scale)
             return
         for i, parameter in enumerate(group["params"]):
             if parameter.grad is not None:
@@ -92,14 +96,6 @@ class UCB(PerWeightOptimizer):
     def can_scale_gradients(self) -> bool:
         """Whether one kernel moves each weight tensor that has a gradient, by that alone."""
         return all(self._is_fused(g) and g["momentum"] == 0 for g in self.param_groups if _moves(g))
-
-    def _update_both(self, group: Group) -> None:
-        """Move mu and rho in one pass, on a GPU."""
-        mu, rho = group["params"]
-        directions = self._direction(mu, group["momentum"]), self._direction(rho, group["momentum"])
-        scales = self.state[mu].get("scale"), self.state[rho].get("scale")
-        rates = group["lr"], group["lr"] * group["rho_rate"]
-        fused.descend(mu, rho, *directions, *scales, self.keep_mask(mu), *rates, self.clip_scale)
 
     def _direction(self, parameter: Tensor, momentum: float) -> Tensor:
         assert parameter.grad is not None
@@ -144,7 +140,7 @@ class UCB(PerWeightOptimizer):
 
 
 class UniformLR(UCB):
-    """UCB without uncertainty: it has earned its name only where it beats this.
+    """The control for UCB: the same mean rates, without regard to the uncertainty of each weight.
 
     After ``consolidate()`` every weight of a layer learns at the mean of the scales that UCB would have given them; or,
     with ``constant``, every weight of the net at that one fraction of the base rate.

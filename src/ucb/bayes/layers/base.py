@@ -1,7 +1,8 @@
-"""Samples in the rows, or side by side in the channels of each pixel: the two layouts of sampled convolutions on a GPU.
+"""What Bayesian layers share, and the two layouts of sampled convolutions on a GPU.
 
-A grouped convolution wants [B, S*C, H, W], the rest of a net [B*S, C, H, W]; both with the channels of one pixel side
-by side (channels_last), which is how a GPU convolves fastest. In memory that is [B, H*W, S, C] and [B, S, H*W, C].
+Of S samples of B examples a grouped convolution wants [B, S*C, H, W], the rest of a net [B*S, C, H, W]; both with the
+channels of one pixel side by side (channels_last), which is how a GPU convolves fastest. In memory that is
+[B, H*W, S, C] and [B, S, H*W, C].
 """
 
 from __future__ import annotations
@@ -157,7 +158,7 @@ class Affine(BayesLayer):
         weight, bias = self._claim(p)
         rows = p.rows * p.samples
         mean = self.transform(x, {"weight": weight.mean, **({} if bias is None else {"bias": bias.mean})})
-        flipped = p.expand(x) * self._per_channel(p.signs((rows, self._channels(x)), x), x)
+        flipped = p.expand(x) * self._per_channel(p.signs((rows, x.shape[self.channel_axis]), x), x)
         # Every sample has a perturbation of its own: samples that shared one would not average out.
         shape = (p.samples, *weight.mu.shape) if p.samples > 1 else tuple(weight.mu.shape)
         shift = {"weight": weight.sigma * p.noise(shape, weight.mu)}
@@ -175,9 +176,6 @@ class Affine(BayesLayer):
             if gaussian is not None:
                 p.perturb_once(gaussian)
         return weight, bias
-
-    def _channels(self, x: Tensor) -> int:
-        return x.shape[self.channel_axis]
 
     def _per_channel(self, values: Tensor, like: Tensor) -> Tensor:
         """Give [rows, channels] as many axes as ``like`` has."""

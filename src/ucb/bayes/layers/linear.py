@@ -49,7 +49,10 @@ class BayesLinear(Affine):
         if launch.supports(*(g.rho for g in (weight, bias) if g is not None)):
             return self._perturb_fused(x, weight, bias, p)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
-        spread = self._output_spread(x, weight, bias).to(mean.dtype)
+        variance = self._output_variance(x, weight, bias, lambda g: g.sigma.square())
+        # The gradient of a square root is infinite at 0, where there is neither noise nor anything to learn.
+        some = variance > 0
+        spread = (variance.where(some, 1).sqrt() * some).to(mean.dtype)
         if p.is_expanded(x):
             return torch.addcmul(mean, spread, p.noise(tuple(mean.shape), mean))
         noise = p.noise((p.rows, p.samples, mean.shape[1]), mean)
@@ -60,20 +63,9 @@ class BayesLinear(Affine):
         samples = 1 if p.is_expanded(x) else p.samples
         if samples == 1 and narrow.is_supported(x, weight, bias):
             return narrow.narrow_linear(x, weight, bias, *p.new_noise(x.device))
-
-        def variance() -> Tensor:
-            return self._output_variance(x, weight, bias, p.sigma_squared)
-
-        wait = run_on_side_stream(variance, x)
+        wait = run_on_side_stream(lambda: self._output_variance(x, weight, bias, p.sigma_squared), x)
         mean = F.linear(x, weight.mean, None if bias is None else bias.mean)
         return fused.local_noise(mean.float(), wait(), *p.new_noise(x.device), samples)
-
-    def _output_spread(self, x: Tensor, weight: Gaussian, bias: Gaussian | None) -> Tensor:
-        """Return the standard deviation of the output."""
-        variance = self._output_variance(x, weight, bias, lambda g: g.sigma.square())
-        # The gradient of a square root is infinite at 0, where there is neither noise nor anything to learn.
-        some = variance > 0
-        return variance.where(some, 1).sqrt() * some
 
     def _output_variance(
         self, x: Tensor, weight: Gaussian, bias: Gaussian | None, square_of: Callable[[Gaussian], Tensor]

@@ -27,7 +27,7 @@ class _Norm(BayesLayer):
         """Return ``x`` with its mean and variance taken out."""
         raise NotImplementedError
 
-    def aligned(self, values: Tensor, x: Tensor) -> Tensor:
+    def align(self, values: Tensor, x: Tensor) -> Tensor:
         """Give [..., channels] the axes it needs to multiply ``x``."""
         return values.reshape(*values.shape, *[1] * (x.dim() - 2))
 
@@ -35,8 +35,8 @@ class _Norm(BayesLayer):
         """Normalise and rescale with one set of weights."""
         x = self.normalise(x, pass_for(self))
         if "weight" in weights:
-            x = x * self.aligned(weights["weight"], x)
-        return x + self.aligned(weights["bias"], x) if "bias" in weights else x
+            x = x * self.align(weights["weight"], x)
+        return x + self.align(weights["bias"], x) if "bias" in weights else x
 
     def transform_stacked(self, x: Tensor, weights: Weights, p: Pass) -> Tensor:
         """Normalise, then rescale each sample's rows with its own weights."""
@@ -68,7 +68,7 @@ class BayesLayerNorm(_Norm):
         """Normalise the trailing axes."""
         return F.layer_norm(x, self.shape, eps=self.eps)
 
-    def aligned(self, values: Tensor, x: Tensor) -> Tensor:
+    def align(self, values: Tensor, x: Tensor) -> Tensor:
         """Put a row axis in front where there is one, and leave the axes between to broadcasting."""
         rows = values.shape[: values.dim() - len(self.shape)]
         between = x.dim() - len(rows) - len(self.shape)

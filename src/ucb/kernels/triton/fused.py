@@ -107,8 +107,8 @@ def gradients(
     """Write, or where ``add`` says so add, the gradients by mu and rho of what ``sample`` drew; 0 for a pruned weight.
 
     ``grad_w`` [S, ...] is the gradient by every sample, ``grad_square`` that by sigma^2; factor * f(w) of the first
-    ``prior_samples`` samples and -entropy * log sigma join the loss. One prior sample without any other is one that
-    nobody has drawn: its noise is that of ``quartered`` in the kernels. Return sums over each block, [blocks, 2]: of
+    ``prior_samples`` samples and -entropy * log sigma join the loss. A single prior sample without samples of the
+    likelihood has noise of its own: ``one_normal_each`` of the kernels. Return sums over each block, [blocks, 2]: of
     f(w) and of log sigma or, unless these are ``valued``, of the squared gradients by mu and by rho. Nothing by rho is
     computed without ``out_rho``.
     """

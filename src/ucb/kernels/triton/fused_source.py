@@ -1,8 +1,8 @@
 # mypy: ignore-errors
 """The loops over every weight, for a GPU, in Triton's language. Import this module only where Triton is installed.
 
-One program works on one block of elements and keeps what it computes in registers. Noise is never stored: whoever needs
-a number again makes it again from the same counter. An argument that is None costs nothing, since a kernel is compiled
+One program works on one block of elements and keeps what it computes in registers. Noise is never stored: a number that
+is needed again is made again from the same counter. An argument that is None costs nothing, since a kernel is compiled
 anew for it. ``fused`` says what each kernel is for.
 """
 
@@ -46,7 +46,7 @@ def inverse_softplus(s):
 
 
 @triton.jit
-def turned(bits):
+def cosine_and_sine(bits):
     """Return cosine and sine of 2 pi bits / 2^32, from what is left beyond the nearest quarter of a turn."""
     half_turns = bits.to(tl.int32, bitcast=True).to(tl.float32) * 4.656612873077393e-10
     quarter = tl.floor(2.0 * half_turns + 0.5)
@@ -70,8 +70,8 @@ def four_normals(key, counter):
     # In (0, 1]; the half step keeps the logarithm finite.
     r0 = tl.sqrt(-2.0 * tl.log(b0.to(tl.uint32, bitcast=True).to(tl.float32) * 2.3283064365e-10 + 1.1641532183e-10))
     r2 = tl.sqrt(-2.0 * tl.log(b2.to(tl.uint32, bitcast=True).to(tl.float32) * 2.3283064365e-10 + 1.1641532183e-10))
-    c1, s1 = turned(b1)
-    c3, s3 = turned(b3)
+    c1, s1 = cosine_and_sine(b1)
+    c3, s3 = cosine_and_sine(b3)
     return r0 * c1, r0 * s1, r2 * c3, r2 * s3
 
 
@@ -90,7 +90,7 @@ def pick(n0, n1, n2, n3, j: tl.constexpr):
 
 
 @triton.jit
-def quartered(key, first, block: tl.constexpr):
+def one_normal_each(key, first, block: tl.constexpr):
     """Return one standard normal for each of ``block`` elements: element i has normal i % 4 of counter i // 4."""
     n0, n1, n2, n3 = four_normals(key, first // 4 + tl.arange(0, block // 4))
     return tl.join(tl.join(n0, n2), tl.join(n1, n3)).reshape(block)
@@ -167,8 +167,8 @@ def gradients_kernel(
     key = tl.load(seed) + salt
     if samples > 0:
         source = grad_w + at
-    if samples == 0 and most == 1:  # its noise is nobody else's, and making four normals for one is most of the work
-        eps = quartered(key, tl.program_id(0) * block, block)
+    if samples == 0 and most == 1:  # its noise serves nothing else, and making four normals for one is most of the work
+        eps = one_normal_each(key, tl.program_id(0) * block, block)
         log_p, score = mixture_at(mean + sigma * eps, k, b, c)
         by_mean = factor * score
         by_sigma += by_mean * eps

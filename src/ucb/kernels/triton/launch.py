@@ -48,7 +48,7 @@ def _capable(device: torch.device) -> bool:
 def _missing() -> str | None:
     """Return why no device can have kernels, or None."""
     if not torch.cuda.is_available():
-        return "no CUDA device"  # and Triton, which takes its time, is not imported to find out more
+        return "no CUDA device"  # and Triton, whose import is slow, is not needed to tell
     try:
         module_of("fused_source")
     except ImportError as error:
@@ -58,7 +58,7 @@ def _missing() -> str | None:
 
 @functools.cache
 def module_of(name: str) -> Any:
-    """Return a module of Triton code, imported when it is first needed: Triton takes its time."""
+    """Return a module of Triton code, imported when it is first needed: importing Triton is slow."""
     return importlib.import_module(f"ucb.kernels.triton.{name}")
 
 
