@@ -1,12 +1,11 @@
 """Files: read within limits, written whole or not at all, held by one process at a time; and state as what they hold.
 
-Whatever somebody gave is read within the ceilings below, from a plain file alone: a pipe would be waited for for ever,
-a device such as /dev/zero has no end, and a sparse file takes more memory than disk. Whoever opens a file asks what it
-is once it is open, so that nobody can exchange it in between.
+A user's file is read within the ceilings below, and only if it is a plain file: a pipe may block for ever, a device
+such as /dev/zero has no end, and a sparse file takes more memory than disk. Its kind and size are checked after it was
+opened, so that it cannot be exchanged between check and use.
 
-What is written comes into place whole or not at all: beside its place, under a name that ends in .part, flushed to the
-disk and renamed. What a kill left under that name is removed. A link that somebody laid there is removed too, and never
-followed.
+A file is written whole or not at all: under a temporary name that ends in .part, flushed to the disk and renamed.
+What a killed process left under that name is removed. A link there is removed too, and never followed.
 """
 
 from __future__ import annotations

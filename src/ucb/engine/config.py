@@ -58,7 +58,7 @@ def parse_values(
 
 
 def parse(name: str, value: Any, kind: Any) -> Any:
-    """Return ``value`` as the type a setting has."""
+    """Return ``value`` as the type that a setting has, if nothing is lost by that."""
     if get_origin(kind) is Literal:
         allowed = get_args(kind)
         if value not in allowed:
@@ -73,11 +73,6 @@ def parse(name: str, value: Any, kind: Any) -> Any:
         if isinstance(value, str) or not isinstance(value, Sequence):
             raise ValueError(f"{name} must be a list of whole numbers, not {value!r}")
         return [parse(name, each, int) for each in value]
-    return _number(name, value, kind)
-
-
-def _number(name: str, value: Any, kind: Any) -> Any:
-    """Return ``value`` as a whole number or a float, if nothing is lost by that."""
     try:
         number = kind(value)
     except (TypeError, ValueError, OverflowError):

@@ -190,9 +190,8 @@ class Run:
     def _learn_phase(self, data: TaskBatches, epochs: int) -> None:
         progress, first = self.progress, sum(self.progress.phase_epochs)
         schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
-        plateau = Plateau(
-            schedule, progress.rate, progress.plateau_best, progress.plateau_waited, progress.epoch - first
-        )
+        best, waited = progress.plateau_best, progress.plateau_waited
+        plateau = Plateau(schedule, progress.rate, best, waited, progress.epoch - first)
         steps, rate, is_best = None, math.nan, False
         if progress.batch == 0:
             self._tick(begins_epoch=True)
@@ -225,7 +224,7 @@ class Run:
         progress.rate, progress.plateau_best, progress.plateau_waited = math.nan, math.inf, 0
 
     def _return_to_best(self, is_there: bool) -> None:
-        """Go back to the weights that held-out data liked best, unless they are the present ones."""
+        """Go back to the weights with the least held-out loss, unless they are the present ones."""
         if self.best is not None and not is_there:
             generator = self.method.generator.get_state()
             self.method.load_state_dict(self.best.state)
@@ -316,10 +315,10 @@ class Run:
         """Turn to the next task, and keep what is known after this one."""
         progress = self.progress
         if isinstance(self.method, BayesianMethod):
-            with self.method.net.heads.showing(self.method.learning_heads() if progress.sigma else None):
-                progress.sigma.append(
-                    sigma_movement(self.method, trainable_gaussians(self.method.net) if progress.sigma else None)
-                )
+            is_first = not progress.sigma
+            with self.method.net.heads.showing(None if is_first else self.method.learning_heads()):
+                among = None if is_first else trainable_gaussians(self.method.net)
+                progress.sigma.append(sigma_movement(self.method, among))
         progress.epochs_used.append(progress.epoch)
         progress.task, progress.phase, progress.epoch, progress.batch = progress.task + 1, 0, 0, 0
         progress.phase_epochs, progress.losses, progress.rate = [], [], math.nan

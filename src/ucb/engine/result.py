@@ -177,7 +177,7 @@ _runs_begun = count()
 
 @dataclass(frozen=True)
 class Company:
-    """Whom a run shares its process with: what time and memory it takes depends on them."""
+    """Which other runs share a run's process: the time and memory that it takes depend on them."""
 
     beside: int | None = None
     """How many other runs learn at the same time; None where that is not known, as where processes share a GPU."""
@@ -204,16 +204,14 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
     company = Company() if company is None else company
     matrix, stream = run.matrix, run.stream
     hidden = not stream.scenario.task_known
-    last = run.progress.metrics_last
+    last, own = run.progress.metrics_last, [figures[0] for figures in run.progress.own]
     found = {
         "benchmark": stream.name,
         "method": run.method.name,
         "seed": run.seed,
         "tasks": [task.name for task in stream.tasks],
         "accuracy_matrix": matrix.after,
-        "after_task_end": [task.accuracy for task in run.progress.metrics_first]
-        if run.method.evaluated_before_end
-        else None,
+        "after_task_end": own if run.method.evaluated_before_end else None,
         "acc": matrix.acc,
         "acc_of": {name: mean(matrix.after[-1][i] for i in which) for name, which in stream.subsets.items()},
         "bwt": matrix.bwt,

@@ -70,8 +70,6 @@ CONFIG, RESULT, LOCK = "config.json", "result.json", "lock"
 Found = dict[str, Any]
 """A run's result."""
 
-Made = TypeVar("Made")
-
 
 class PlannedRun(NamedTuple):
     """A job, where it happens, and who watches it."""
@@ -201,7 +199,7 @@ def _carry_out(run: Run, planned: PlannedRun, beside: int = 0) -> Found:
     return result
 
 
-def _attempt(work: Callable[..., Made], *inputs: Any) -> Made | Exception:
+def _attempt(work: Callable[..., Result], *inputs: Any) -> Result | Exception:
     """Return what comes of some work, or its error; an interruption is none of its own."""
     try:
         return work(*inputs)

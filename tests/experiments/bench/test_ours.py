@@ -32,7 +32,7 @@ def test_a_step_moves_mean_and_spread_of_every_weight_tensor(sizes, estimator, m
 
 def test_the_engines_step_is_gradient_descent_on_batches_of_its_data():
     step = ours.EngineStep(MLP, "ord-ft", CPU)
-    data, rate = step.steps.task.train, step.method.settings.lr
+    data, rate = step.steps.data.task.train, step.method.settings.lr
     pixels = (data.x.tensor.float() / 255 - 0.1307) / 0.3081
     parameters = [p.detach().clone().requires_grad_() for p in step.method.net.parameters()]
     for turn in range(MLP.batches + 1):  # one more than an epoch has: the order begins again

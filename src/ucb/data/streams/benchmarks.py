@@ -141,16 +141,10 @@ def from_datasets(
         classes = _classes(parts[0], len(whole))
         numbering = {label: number for number, label in enumerate(classes)}
         train, held_out = hold_out(len(whole), validation, _random(seed, "validation", index), title)
-        made.append(
-            Task(
-                title,
-                tuple(classes.values()),
-                DatasetExamples(parts[0], train, numbering, workers),
-                DatasetExamples(parts[0], held_out, numbering, workers),
-                DatasetExamples(parts[1], test.rows, numbering, workers),
-                Preparation() if prepare is None else prepare,
-            )
-        )
+        examples = [DatasetExamples(parts[0], rows, numbering, workers) for rows in (train, held_out)]
+        tested = DatasetExamples(parts[1], test.rows, numbering, workers)
+        how = Preparation() if prepare is None else prepare
+        made.append(Task(title, tuple(classes.values()), examples[0], examples[1], tested, how))
     return Stream(name, tuple(made), scenario or Scenario())
 
 

@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -159,7 +159,7 @@ class DatasetExamples(Examples):
             sampler=items.tolist(),
             num_workers=self.workers,
             pin_memory=device.type == "cuda",
-            generator=_from(items),
+            generator=_seed_with(items),
         )
         return self._read(loader, device)
 
@@ -213,14 +213,13 @@ class Preparation:
     def _on(self, device: torch.device) -> tuple[Tensor, Tensor, Tensor | None]:
         """Return mean, std and permutation on ``device``; they go there once: a copy a batch would hold up a GPU."""
         if device not in self._constants:
+            mean, std = (torch.tensor(numbers, device=device) for numbers in (self.mean, self.std))
             permutation = None if self.permutation is None else self.permutation.to(device)
-            made = torch.tensor(self.mean, device=device), torch.tensor(self.std, device=device), permutation
-            self._constants[device] = made
+            self._constants[device] = mean, std, permutation
         return self._constants[device]
 
 
-@dataclass(frozen=True)
-class Part:
+class Part(NamedTuple):
     """One task's examples, how its pixels become inputs, and where its outputs begin."""
 
     examples: Examples
@@ -274,7 +273,7 @@ def check_indices(name: str, indices: Tensor, size: int) -> Tensor:
     return indices
 
 
-def _from(items: Tensor) -> torch.Generator:
+def _seed_with(items: Tensor) -> torch.Generator:
     """Return a generator for a loader's workers that depends on the order alone, and spares PyTorch's global one."""
     digest = hashlib.sha256(items.numpy().tobytes()).digest()
     return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
@@ -386,13 +385,8 @@ class Stream:
             own = zip(tasks, firsts, strict=True)
             return MixedExamples([Part(getattr(task, kind), task.prepare, first) for task, first in own])
 
-        return Task(
-            f"tasks 1 to {last + 1}",
-            tuple(name for task in tasks for name in task.classes),
-            mix("train"),
-            mix("validation"),
-            mix("test"),
-        )
+        classes = tuple(name for task in tasks for name in task.classes)
+        return Task(f"tasks 1 to {last + 1}", classes, mix("train"), mix("validation"), mix("test"))
 
 
 def blur_boundaries(stream: Stream, blur: float, seed: int = 0) -> Stream:
