@@ -4,7 +4,7 @@ import torch
 
 from tests.bayes.triton_tests import DEVICE
 from ucb.bayes import ScaleMixture
-from ucb.kernels.softplus import inverse_softplus
+from ucb.kernels import inverse_softplus
 from ucb.kernels.triton import fused
 
 SHAPES = [(3, 5, 2), (512,), (41, 17)]  # less than a block, one block, one and a bit

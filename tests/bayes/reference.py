@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ucb.kernels.softplus import inverse_softplus, log_softplus
+from ucb.kernels import inverse_softplus, log_softplus
 
 
 def sample(mu: Tensor, rho: Tensor, keep: Tensor | None, eps: Tensor) -> Tensor:

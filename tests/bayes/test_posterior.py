@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ucb.bayes import Gaussian, gaussians, to_bayesian
-from ucb.kernels.softplus import inverse_softplus
+from ucb.kernels import inverse_softplus
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

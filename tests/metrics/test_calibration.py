@@ -3,8 +3,7 @@ import math
 import pytest
 import torch
 
-from ucb.metrics import brier, ece, nll, nlls, reliability
-from ucb.metrics.calibration import calibration
+from ucb.metrics import brier, calibration, ece, nll, nlls, reliability
 
 
 def test_known_values(double):

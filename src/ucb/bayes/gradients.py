@@ -25,7 +25,7 @@ from ucb import kernels
 from ucb.bayes.passes import Pass, active
 from ucb.bayes.posterior import Gaussian
 from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, refuse_empty, trainable_gaussians
-from ucb.kernels.softplus import SMALLEST_RHO
+from ucb.kernels import SMALLEST_RHO
 from ucb.kernels.triton import fused, launch
 from ucb.kernels.triton.steps import Measured
 

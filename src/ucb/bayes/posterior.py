@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.checks import check_mask, finite, positive_everywhere
-from ucb.kernels.softplus import inverse_softplus
+from ucb.kernels import inverse_softplus
 
 
 class Gaussian(nn.Module):

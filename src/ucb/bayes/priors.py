@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.checks import count, finite, positive, positive_everywhere
-from ucb.kernels import add_mixture_score, sum_log, sum_squares
-from ucb.kernels.softplus import log_softplus
+from ucb.kernels import add_mixture_score, log_softplus, sum_log, sum_squares
 
 HALF_LOG_TWO_PI = 0.5 * math.log(2 * math.pi)
 

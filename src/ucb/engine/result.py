@@ -26,7 +26,7 @@ from ucb.engine.training import rows_at_once
 from ucb.kernels.triton import launch
 from ucb.methods import EvalContext, Method
 from ucb.methods.bayesian import BayesianMethod
-from ucb.metrics.calibration import calibration
+from ucb.metrics import calibration
 from ucb.seeds import generator_for
 
 if TYPE_CHECKING:

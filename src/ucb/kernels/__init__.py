@@ -116,3 +116,17 @@ def _pool(threads: int) -> ThreadPoolExecutor:
 
 if hasattr(os, "register_at_fork"):  # threads do not survive a fork
     os.register_at_fork(after_in_child=_pool.cache_clear)
+
+
+SMALLEST_RHO = -40.0
+"""Below it softplus(rho) is exp(rho) to the last digit, in double precision too; far below it underflows."""
+
+
+def inverse_softplus(sigma: Tensor) -> Tensor:
+    """Return rho with softplus(rho) = sigma, without overflow for large sigma."""
+    return sigma + torch.log(-torch.expm1(-sigma))
+
+
+def log_softplus(rho: Tensor) -> Tensor:
+    """Return log softplus(rho), which is rho itself where exp(rho) would underflow."""
+    return torch.where(rho > SMALLEST_RHO, F.softplus(rho.clamp_min(SMALLEST_RHO)).log(), rho)

@@ -9,7 +9,10 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import partial
+from importlib import import_module
 from inspect import get_annotations
+from pathlib import Path
+from pkgutil import iter_modules
 from typing import Any, ClassVar, Protocol, get_args
 
 import torch
@@ -388,3 +391,29 @@ def _restore(present: Any, saved: Any, device: torch.device) -> Any:
         fits = isinstance(present, list | tuple) and len(present) == len(saved)
         return type(saved)(_restore(present[i] if fits else None, each, device) for i, each in enumerate(saved))
     return saved
+
+
+FOLDER = str(Path(__file__).parent)
+"""Where the methods are, one file for each of them or for a family."""
+
+
+def find_method(name: str) -> type[Method]:
+    """Return the method of that name; for a wrong one the nearest right ones are offered.
+
+    Only its own file is imported, and what that needs: imm_mode.py for ``imm-mode`` or, if there is none, imm.py.
+    """
+    files, words = {found.name for found in iter_modules([FOLDER])}, name.split("-")
+    for length in range(len(words), 0, -1):
+        file = "_".join(words[:length])
+        if name not in methods_by_name and file in files:
+            import_module(f"{__package__}.{file}")
+    if name not in methods_by_name:
+        raise ValueError(f"there is no method {name!r}: {checks.nearest(name, known_methods())}")
+    return methods_by_name[name]
+
+
+def known_methods() -> dict[str, type[Method]]:
+    """Return every method by name, which imports every file of this folder."""
+    for found in iter_modules([FOLDER]):
+        import_module(f"{__package__}.{found.name}")
+    return dict(sorted(methods_by_name.items()))

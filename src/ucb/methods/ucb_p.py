@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ucb import checks
 from ucb.bayes import gaussians, mean_forward
-from ucb.kernels.softplus import inverse_softplus
+from ucb.kernels import inverse_softplus
 from ucb.methods.base import EvalContext, TaskData, TaskInfo, Weights, method, one_of, setting
 from ucb.methods.bayesian import BayesianMethod
 from ucb.methods.bbb import BBBFineTuning, BBBSettings

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 from torch.optim.adam import adam
 
 from ucb.checks import count, positive
-from ucb.kernels.softplus import inverse_softplus
+from ucb.kernels import inverse_softplus
 from ucb.optim.base import Group, PerWeightOptimizer
 
 EPS = 1e-8

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from ucb.bayes.curvature import signed_gradients
 from ucb.bayes.elbo import ELBO
 from ucb.checks import check_mask, count, positive
-from ucb.kernels.softplus import inverse_softplus
+from ucb.kernels import inverse_softplus
 from ucb.kernels.triton import fused, launch
 from ucb.optim.base import Group, PerWeightOptimizer
 
