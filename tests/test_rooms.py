@@ -22,7 +22,7 @@ INNER = {
     "methods": {"bayes", "kernels", "nets", "optim"},
     "engine": {"bayes", "data", "kernels", "methods", "nets"},
     "incremental": {"bayes", "data", "engine", "kernels", "methods", "nets", "optim"},
-    "experiments/tuning": {"data", "engine"},
+    "experiments/tuning": {"data", "engine", "methods"},
     "experiments/bench": {"bayes", "data", "engine", "kernels", "methods", "nets", "optim"},
     "experiments/report": {"engine"},
     "experiments/reproduce": {"data", "engine", "methods", "nets"},

@@ -40,15 +40,15 @@ STAGES = 4
 """Tiles under way: three are loaded while one is multiplied, which every GPU with such copies has the memory for."""
 
 
-class Gaussian(Protocol):
-    """What is read of a :class:`ucb.bayes.Gaussian`."""
+class GaussianLike(Protocol):
+    """What is read of a :class:`ucb.bayes.GaussianLike`."""
 
     mu: nn.Parameter
     rho: nn.Parameter
     keep: Tensor | None
 
 
-def is_supported(x: Tensor, weight: Gaussian, bias: Gaussian | None) -> bool:
+def is_supported(x: Tensor, weight: GaussianLike, bias: GaussianLike | None) -> bool:
     """Say whether ``narrow_linear`` can work on this input and these weights, and is meant for their sizes."""
     outputs, inputs = weight.mu.shape
     if x.dim() != 2 or x.numel() == 0 or not 0 < outputs <= MOST_OUTPUTS or inputs > MOST_INPUTS:
@@ -56,7 +56,7 @@ def is_supported(x: Tensor, weight: Gaussian, bias: Gaussian | None) -> bool:
     return supports(x, weight.mu, weight.rho, *(() if bias is None else (bias.mu, bias.rho)))
 
 
-def narrow_linear(x: Tensor, weight: Gaussian, bias: Gaussian | None, seed: Tensor, salt: int) -> Tensor:
+def narrow_linear(x: Tensor, weight: GaussianLike, bias: GaussianLike | None, seed: Tensor, salt: int) -> Tensor:
     """Return one draw of the output of every row: x [rows, inputs] to [rows, outputs].
 
     The output's noise is that of sample 0 of its elements under ``seed`` and ``salt``. Where the output's variance is 0
