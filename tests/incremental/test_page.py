@@ -26,18 +26,14 @@ PAGE = ROOT / "docs" / "learn-from-your-data.md"
 COMMANDS = typer.main.get_command(app).commands
 
 
-def benchmark(name):
+@pytest.fixture(scope="module")
+def pictures():
     """A module of the folder benchmarks, which is no package."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     try:
-        return importlib.import_module(name)
+        return importlib.import_module("picture_waves")
     finally:
         sys.path.pop(0)
-
-
-@pytest.fixture(scope="module")
-def pictures():
-    return benchmark("picture_waves")
 
 
 def mentioned(text):
@@ -80,15 +76,15 @@ def test_numbers_in_the_text_are_those_of_the_code():
 
 
 def test_figures_are_those_of_the_result_files():
-    text, tables = PAGE.read_text(), wave_tables
-    for name, table in tables.TABLES.items():
+    text = PAGE.read_text()
+    for name, table in wave_tables.TABLES.items():
         assert f"<!-- table: {name} -->\n{table()}\n<!-- end -->" in text
-    text, runs = " ".join(text.split()), [run for same in tables.measured().values() for run in same]
+    text, runs = " ".join(text.split()), [run for same in wave_tables.measured().values() for run in same]
     assert all(f"{run['images_a_class']:,} images a class" in text for run in runs)
     assert all(f"all {run['tested']:,} test images" in text for run in runs)
     assert {run["epochs"] for run in runs} == {None, 5}
     assert "goes through each wave five times" in text
-    assert {len(same) for same in tables.measured().values()} == {3}
+    assert {len(same) for same in wave_tables.measured().values()} == {3}
     assert "mean of three seeds" in text
 
 
