@@ -34,8 +34,7 @@ def made_up(monkeypatch):
         row("ord-ft", variant="wild", lr=1e6),
         {"method": None, "variant": "strange", "obstacle": "nobody knows how"},
     )
-    for module in (definitions, reproduce):
-        monkeypatch.setattr(module, "tables", lambda: {"tiny": table})
+    monkeypatch.setattr(definitions, "tables", lambda: {"tiny": table})
     return table
 
 

@@ -98,8 +98,8 @@ def heat_map(z: list[list[Any]], colours: Sequence[str], low: float, high: float
 
 def charts_of(result: Result) -> list[Chart]:
     """Return all charts of a run."""
-    charts = [matrix(result), over_time(result), forgetting(result), sigma_at_end(result), sigma_by_task(result)]
-    return [*charts, calibration(result), seconds(result)]
+    kinds = (matrix, over_time, forgetting, sigma_at_end, sigma_by_task, calibration, seconds)
+    return [draw(result) for draw in kinds]
 
 
 def matrix(result: Result) -> Chart:
@@ -141,10 +141,8 @@ def over_time(result: Result) -> Chart:
     means = [None if None in row else math.fsum(row) / len(row) for row in rows]
     dotted = {"color": "@text", "dash": "dot", "width": 3}
     traces.append(line("mean so far", places(tasks), means, mode="lines", line=dotted, hovertemplate=hover))
-    layout = {
-        "xaxis": axis("after task", short_names(tasks), range=[0.8, len(tasks) + 0.2]),
-        "yaxis": axis("accuracy (%)"),
-    }
+    x_axis = axis("after task", short_names(tasks), range=[0.8, len(tasks) + 0.2])
+    layout = {"xaxis": x_axis, "yaxis": axis("accuracy (%)")}
     table = ChartTable(["after", "mean of tasks so far"], [list(pair) for pair in zip(tasks, means, strict=True)])
     return Chart("Accuracy of each task over time", "A flat line is a task that is kept.", traces, layout, table, 340)
 
@@ -159,16 +157,13 @@ def forgetting(result: Result) -> Chart:
     if not lost:
         return Chart(title, "Nothing could be forgotten: no task was judged before the last one.")
     drops = [before - last for _, before, last in lost]
-    names = [name for name, _, _ in lost]
     trace = bars(drops, "%{y:.2f} points")
     if len(drops) <= FEW:
         trace |= {"text": [f"{drop:.2f}" for drop in drops], "textposition": "outside", "cliponaxis": False}
     span = max([*map(abs, drops), 0.5])
     low = -1.2 * span if min(drops) < 0 else 0
-    layout = {
-        "xaxis": axis("task", short_names(tasks)[: len(names)]),
-        "yaxis": axis("points lost", range=[low, 1.2 * span]),
-    }
+    y_axis = axis("points lost", range=[low, 1.2 * span])
+    layout = {"xaxis": axis("task", short_names(tasks)[: len(lost)]), "yaxis": y_axis}
     note = (
         "Best accuracy a task had before the last one was learnt, less its accuracy at the end. Below zero it gained."
     )
@@ -266,10 +261,7 @@ def calibration(result: Result) -> Chart:
         rows.append([task, error / total if total else None, nll[i]])
     dotted = {"color": "@text", "dash": "dot", "width": 1}
     traces.append(line("ideal", [0, 1], [0, 1], mode="lines", hoverinfo="skip", line=dotted))
-    layout = {
-        "xaxis": axis("confidence", range=[0, 1.03]),
-        "yaxis": axis("share that is right", range=[0, 1.05]),
-    }
+    layout = {"xaxis": axis("confidence", range=[0, 1.03]), "yaxis": axis("share that is right", range=[0, 1.05])}
     note = "Below the dotted line the learner is too sure. Large dots hold many examples; small ones are mostly chance."
     return Chart(title, note, traces, layout, ChartTable(["task", "ECE", "NLL (nats)"], rows, 4), 360)
 
