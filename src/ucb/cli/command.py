@@ -102,19 +102,16 @@ def explain_interrupt(explain: Callable[[BaseException], str]) -> Iterator[None]
     """Answer Ctrl-C with a sentence that says what is kept and how to go on."""
     try:
         yield
+    except typer.Exit:
+        raise
     except BaseException as stop:
-        if not _is_interruption(stop):
-            raise
+        if not isinstance(stop, KeyboardInterrupt):
+            from ucb.engine import InterruptedRunError
+
+            if not isinstance(stop, InterruptedRunError):
+                raise
         warn(explain(stop))
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _is_interruption(error: BaseException) -> bool:
-    if isinstance(error, KeyboardInterrupt | typer.Exit):
-        return isinstance(error, KeyboardInterrupt)
-    from ucb.engine import InterruptedRunError
-
-    return isinstance(error, InterruptedRunError)
 
 
 @contextmanager

@@ -72,9 +72,8 @@ def table_command(
     debug: Debug = False,
 ) -> None:
     """Print our results beside the paper's: mean and spread over seeds, and the difference in ACC (mean accuracy)."""
-    from ucb.experiments.reproduce.compare import compare_table
+    from ucb.experiments.reproduce.compare import FORMATS, compare_table
     from ucb.experiments.reproduce.definitions import table_named
-    from ucb.experiments.reproduce.formats import FORMATS
 
     if table is None:
         show_tables(results)

@@ -1,6 +1,6 @@
 """All printing: text, tables and JSON that any terminal, file or program can take.
 
-Names that come from somebody's file must not act on a terminal: it gets the codes of characters that would.
+Names that come from a user's files must not control the terminal: characters that could are written as codes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def say(line: str) -> None:
 
 def warn(line: str) -> None:
     """Print a line on standard error."""
-    with suppress(OSError):  # nobody is left to tell
+    with suppress(OSError):  # standard error is closed: there is no other place to say it
         _print_line(errors, line)
 
 

@@ -20,6 +20,8 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 BLUE, PALE, ORANGE, DARK = "#7fbcf0", "#f4f1ea", "#f2a56d", "#16181a"
 CELLS = {"xgap": 1, "ygap": 1, "showscale": False, "textfont": {"color": DARK}}
 """What heat maps have in common: figures are dark in every cell, as all the colours are light."""
+WITHIN = "98 % within %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>"
+"""What hovers over a median: the range of the other weights."""
 OLDER = "This result does not have it; runs of the present version do."
 FEW = 6
 """So many bars have room for their figures, on a phone too."""
@@ -89,11 +91,11 @@ def bars(y: Sequence[float], hover: str, **more: Any) -> Trace:
     return {"type": "bar", "x": places(y), "y": y, "hovertemplate": f"{hover}<extra></extra>", **more}
 
 
-def heat_map(z: list[list[Any]], colours: Sequence[str], low: float, high: float, **more: Any) -> Trace:
+def heat_map(z: list[list[Any]], colours: Sequence[str], low: float, high: float) -> Trace:
     """Return cells with figures, a row of them for each of ``z``."""
     scale = [[0, colours[0]], [0.5, colours[1]], [1, colours[2]]]
     known = {"type": "heatmap", "x": places(z[0] if z else []), "y": places(z), "z": z, "colorscale": scale}
-    return known | {"zmin": low, "zmax": high, **CELLS, **more}
+    return known | {"zmin": low, "zmax": high, **CELLS}
 
 
 def charts_of(result: Result) -> list[Chart]:
@@ -108,16 +110,11 @@ def matrix(result: Result) -> Chart:
     names, n = short_names(tasks), len(tasks)
     known = [value for row in rows for value in row if value is not None]
     full = [[*row, *[None] * (n - len(row))] for row in rows]
-    trace = heat_map(
-        full,
-        (ORANGE, PALE, BLUE),
-        min([*known, 90.0]),
-        100,
-        customdata=[[[plain(after), plain(task)] for task in tasks] for after in tasks],
-        texttemplate="%{z:.2f}" if n <= FEW else "%{z:.1f}",
-        hovertemplate="%{customdata[1]} after %{customdata[0]}: %{z:.2f} %<extra></extra>",
-        hoverongaps=False,
-    )
+    trace = heat_map(full, (ORANGE, PALE, BLUE), min([*known, 90.0]), 100)
+    trace["customdata"] = [[[plain(after), plain(task)] for task in tasks] for after in tasks]
+    trace["texttemplate"] = "%{z:.2f}" if n <= FEW else "%{z:.1f}"
+    trace["hovertemplate"] = "%{customdata[1]} after %{customdata[0]}: %{z:.2f} %<extra></extra>"
+    trace["hoverongaps"] = False
     layout = {
         "xaxis": axis("accuracy (%) on task", names, showgrid=False, range=[0.5, n + 0.5]),
         "yaxis": axis("after task", names, showgrid=False, range=[n + 0.5, 0.5]),
@@ -179,21 +176,13 @@ def sigma_at_end(result: Result) -> Chart:
         return Chart(title, "This method has no sigma.")
     names = list(moved)
     low, middle, high = ([moved[name][f"ratio_p{p}"] for name in names] for p in (1, 50, 99))
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": middle,
-        "y": places(names),
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [b - a for a, b in zip(middle, high, strict=True)],
-            "arrayminus": [b - a for a, b in zip(low, middle, strict=True)],
-        },
-        "customdata": [list(each) for each in zip(low, high, strict=True)],
-        "hovertemplate": "median %{x:.4g}, 98 % within %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
-        "marker": {"size": 9},
-    }
+    above = [b - a for a, b in zip(middle, high, strict=True)]
+    below = [b - a for a, b in zip(low, middle, strict=True)]
+    trace: Trace = {"type": "scatter", "mode": "markers", "x": middle, "y": places(names)}
+    trace["error_x"] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    trace["customdata"] = [list(each) for each in zip(low, high, strict=True)]
+    trace["hovertemplate"] = f"median %{{x:.4g}}, {WITHIN}"
+    trace["marker"] = {"size": 9}
     dotted = {"color": "@text", "dash": "dot"}
     start = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
     scale = {"type": "log", "dtick": 1} if max(high) > WIDE * min(low) else {"nticks": 5}
@@ -220,16 +209,9 @@ def sigma_by_task(result: Result) -> Chart:
     spans = [[[after[name]["ratio_p1"], after[name]["ratio_p99"]] for after in moved] for name in names]
     logs = [[math.log2(ratio) for ratio in row] for row in ratios]
     span = max([LEAST_SPAN, *(abs(value) for row in logs for value in row)])
-    trace = heat_map(
-        logs,
-        (BLUE, PALE, ORANGE),
-        -span,
-        span,
-        text=ratios,
-        customdata=spans,
-        texttemplate="%{text:.3f}",
-        hovertemplate="median %{text:.4g}, 98 % within %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
-    )
+    trace = heat_map(logs, (BLUE, PALE, ORANGE), -span, span)
+    trace |= {"text": ratios, "customdata": spans, "texttemplate": "%{text:.3f}"}
+    trace["hovertemplate"] = f"median %{{text:.4g}}, {WITHIN}"
     layout = {
         "xaxis": axis("after task", short_names(tasks)[: len(moved)], showgrid=False),
         "yaxis": axis("", names, showgrid=False, range=[len(names) + 0.5, 0.5]),

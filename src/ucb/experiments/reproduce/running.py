@@ -171,7 +171,7 @@ def _work(planned: TableRun, observe: ObserverFactory, pipe: Connection) -> None
         said: RunOutcome | InterruptedRunError = carry_out_one(planned, observe)
     except InterruptedRunError as stop:
         said = stop
-    with suppress(OSError):  # nobody may be there any more; the result is kept all the same
+    with suppress(OSError):  # the parent may have ended; the result is kept all the same
         pipe.send(said)
 
 
