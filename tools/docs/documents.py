@@ -18,7 +18,7 @@ from typing import Any
 from tools.docs import method_tables, wave_tables
 from tools.docs.markdown import table
 from tools.docs.reproduction_rivals import headline
-from ucb.experiments.bench.tables import groups_of, remarks
+from ucb.experiments.bench.results import groups_of, remarks
 
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = [ROOT / "docs" / name for name in ("performance.md", "methods.md", "data.md", "learn-from-your-data.md")]

@@ -8,9 +8,8 @@ from typing import Any, NamedTuple
 
 from tools.docs.markdown import capitalize, code, wrap
 from tools.docs.reproduction_settings import changed_settings, runs_of, settings_table, tuning_commands
-from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, NOT_MEASURED, QUOTED, WITHIN, ComparedRow
+from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, FORMATS, NOT_MEASURED, QUOTED, WITHIN, ComparedRow
 from ucb.experiments.reproduce.definitions import ReproducedTable
-from ucb.experiments.reproduce.formats import FORMATS
 
 NO_REASON = "no reason is known"
 

@@ -56,7 +56,7 @@ def _parse_nets(words: str | None, device: str) -> list[str]:
 
 def show(result: dict[str, Any], command: str, out: Path | None) -> None:
     """Print all tables of a result, what it ran on, and its bars that are not in a table; write all into ``out``."""
-    from ucb.experiments.bench.tables import describe_verdict, groups_of, missing, remarks
+    from ucb.experiments.bench.results import describe_verdict, groups_of, missing, remarks
     from ucb.storage import write_atomically
 
     for title, (heads, rows) in groups_of(result):

@@ -20,7 +20,7 @@ from typer import Option
 from typer.core import TyperCommand, TyperGroup
 
 import ucb
-from ucb.cli.terminal import escape_what_cannot_be_written, printable, say, warn
+from ucb.cli.terminal import escape, escape_what_cannot_be_written, say, warn
 
 FAILED, WRONG_USAGE, UNPRINTED, INTERRUPTED = 1, 2, 3, 130
 Device = Annotated[str, Option(help="Where to compute: cpu, cuda or cuda:N.")]
@@ -78,22 +78,22 @@ class Commands(TyperGroup):
 
     def make_context(self, *args: Any, **options: Any) -> Any:
         """Read the options before the command."""
-        with _printable_refusals():
+        with _escape_refusals():
             return super().make_context(*args, **options)
 
     def invoke(self, ctx: Any) -> Any:
         """Read the rest, and run the command."""
-        with _printable_refusals():
+        with _escape_refusals():
             return super().invoke(ctx)
 
 
 @contextmanager
-def _printable_refusals() -> Iterator[None]:
+def _escape_refusals() -> Iterator[None]:
     try:
         yield
     except Exception as error:
         if isinstance(message := getattr(error, "message", None), str):
-            error.message = printable(message)  # type: ignore[attr-defined]
+            error.message = escape(message)  # type: ignore[attr-defined]
         raise
 
 
@@ -102,19 +102,16 @@ def explain_interrupt(explain: Callable[[BaseException], str]) -> Iterator[None]
     """Answer Ctrl-C with a sentence that says what is kept and how to go on."""
     try:
         yield
+    except typer.Exit:
+        raise
     except BaseException as stop:
-        if not _is_interruption(stop):
-            raise
+        if not isinstance(stop, KeyboardInterrupt):
+            from ucb.engine import InterruptedRunError
+
+            if not isinstance(stop, InterruptedRunError):
+                raise
         warn(explain(stop))
         raise typer.Exit(INTERRUPTED) from None
-
-
-def _is_interruption(error: BaseException) -> bool:
-    if isinstance(error, KeyboardInterrupt | typer.Exit):
-        return isinstance(error, KeyboardInterrupt)
-    from ucb.engine import InterruptedRunError
-
-    return isinstance(error, InterruptedRunError)
 
 
 @contextmanager
@@ -134,7 +131,7 @@ def complain(error: Exception, debug: bool, about: str = "") -> int:
     """Say in one sentence what went wrong, ``about`` which run, and return the exit code for it."""
     if debug:
         warn("".join(traceback.format_exception(error)).rstrip())
-    warn(f"error: {about}{printable(describe(error))}")
+    warn(f"error: {about}{escape(describe(error))}")
     wrong_usage = ValueError | TypeError | FileExistsError | FileNotFoundError
     return WRONG_USAGE if isinstance(error, wrong_usage) else FAILED
 

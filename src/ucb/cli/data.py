@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Annotated
 
@@ -18,6 +17,7 @@ data_app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+STOPPED = "interrupted: what was downloaded is kept, and the same command goes on from there"
 KNOWN = "A data set; `ucb data list` lists them."
 complete_name = complete("ucb.data.catalogue", "CATALOGUE")
 Name = Annotated[str, Argument(metavar="NAME", help=KNOWN, autocompletion=complete_name)]
@@ -31,10 +31,9 @@ def list_command(
 ) -> None:
     """List the data sets there are, and which of them are on this machine."""
     from ucb.data import cache
-    from ucb.data.cache import present
     from ucb.data.catalogue import CATALOGUE
 
-    here, rows = present(), []
+    here, rows = cache.present(), []
     for known in CATALOGUE.values():
         images = "-" if known.train is None or known.test is None else f"{known.train:,} + {known.test:,}"
         state = "yes" if known.name in here else "with ucb" if known.packaged else "no"
@@ -55,7 +54,7 @@ def get_command(names: Names, debug: Debug = False) -> None:
     from ucb.data import download
     from ucb.data.catalogue import find
 
-    with _explain_stopping(), DownloadBar() as bar:
+    with explain_interrupt(lambda _: STOPPED), DownloadBar() as bar:
         for name in [find(name).name for name in names]:
             download.get(name, say, bar)
 
@@ -71,7 +70,7 @@ def import_command(
     """Make a data set's array file from its official files, or from a folder of images for each class."""
     from ucb.data import download
 
-    with _explain_stopping():
+    with explain_interrupt(lambda _: STOPPED):
         download.import_files(name, files, say, unverified, replace)
 
 
@@ -85,16 +84,15 @@ def verify_command(
 ) -> None:
     """Check that array files are whole, as large as published, and unchanged since they were made."""
     from ucb.data import cache
-    from ucb.data.cache import present, verify
     from ucb.data.catalogue import find
 
-    chosen = [find(name).name for name in names or present()]
+    chosen = [find(name).name for name in names or cache.present()]
     if not chosen:
         say(f"there are no array files in {cache.folder()}")
     wrong = 0
     for name in chosen:
         try:
-            say(f"{name}: {verify(name)}")
+            say(f"{name}: {cache.verify(name)}")
         except (ValueError, OSError) as error:
             if debug:
                 raise
@@ -102,10 +100,3 @@ def verify_command(
             complain(error, debug)
     if wrong:
         raise typer.Exit(FAILED)
-
-
-def _explain_stopping() -> AbstractContextManager[None]:
-    """Answer Ctrl-C with what is kept."""
-    return explain_interrupt(
-        lambda _: "interrupted: what was downloaded is kept, and the same command goes on from there"
-    )

@@ -12,17 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from typer import Argument, Option
 
 from ucb.cli.command import Debug, Device, explain_interrupt, say_done_at_least
-from ucb.cli.terminal import (
-    format_bytes,
-    format_count,
-    make_table,
-    print_json,
-    print_table,
-    printable,
-    say,
-    warn,
-    write,
-)
+from ucb.cli.terminal import escape, format_bytes, format_count, make_table, print_json, print_table, say, warn, write
 
 if TYPE_CHECKING:
     from ucb.data.readers import Skipped
@@ -179,10 +169,7 @@ def _explain_stopping(model: Path, learns: bool = False) -> AbstractContextManag
 
 def _stamp(model: Path) -> tuple[int, int] | None:
     """Return what tells a model file from the one that replaces it."""
-    if not model.is_file():
-        return None
-    status = model.stat()
-    return status.st_ino, status.st_mtime_ns
+    return (model.stat().st_ino, model.stat().st_mtime_ns) if model.is_file() else None
 
 
 def show_wave(report: Report, model: Path, verbose: bool) -> None:
@@ -206,7 +193,7 @@ def show_wave(report: Report, model: Path, verbose: bool) -> None:
     for effect in report.effects:
         say(f"  {effect.wave!r}: {effect.change:.3f}, {effect.words}")
     for warning in report.warnings:
-        warn(f"warning: {printable(warning)}")
+        warn(f"warning: {escape(warning)}")
     say(f"the model is in {model} ({format_bytes(model.stat().st_size)}); the data are no longer needed")
 
 
@@ -215,13 +202,11 @@ def _show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False
     if not skipped:
         return
     tell, one = (warn, "input") if on_errors else (say, "example")
-    tell(
-        format_count(len(skipped), f"{one} could not be read and is", f"{one}s could not be read and are")
-        + " left out:"
-    )
+    what = format_count(len(skipped), f"{one} could not be read and is", f"{one}s could not be read and are")
+    tell(f"{what} left out:")
     shown = skipped if verbose else skipped[:FILES_SHOWN]
     for each in shown:
-        tell(f"  {printable(each.name)}: {printable(each.why)}")
+        tell(f"  {escape(each.name)}: {escape(each.why)}")
     if len(skipped) > len(shown):
         tell(f"  and {len(skipped) - len(shown)} more (--verbose names all)")
 
@@ -238,7 +223,7 @@ def print_answers(rows: list[dict[str, Any]], form: str) -> None:
             unsure = "  unsure" if row["unsure"] else ""
             figures = f"{100 * row['probability']:6.2f} %  entropy {row['entropy']:.3f}"
             figures += f"  mutual information {row['mutual_information']:.3f}"
-            say(f"{printable(row['file']):<{names}}  {printable(row['label']):<{labels}}  {figures}{unsure}")
+            say(f"{escape(row['file']):<{names}}  {escape(row['label']):<{labels}}  {figures}{unsure}")
 
 
 def _csv(rows: list[dict[str, Any]]) -> str:
@@ -261,28 +246,25 @@ def _show_facts(model: Path, facts: dict[str, Any]) -> None:
     kind = "images" if len(facts["input"]) == 3 else "rows"
     net = f" ({facts['net']})" if facts["net"] else ""
     say(f"{model}: {format_bytes(facts['bytes'])}, {facts['method']}{net}, {kind} of {shape}")
-    classes = [f"{printable(name)} ({number})" for name, number in facts["classes"].items()]
+    classes = [f"{escape(name)} ({number})" for name, number in facts["classes"].items()]
     more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
     say(f"{format_count(len(classes), 'class', 'classes')}: {', '.join(classes[:CLASSES_SHOWN])}{more}\n")
     heads = ["wave", "classes", "examples", "right (%)", "of held-out"]
-    print_table(make_table(heads, map(_wave_row, facts["waves"]), left={"classes"}, wrap=heads))
+    rows = []
+    for wave in facts["waves"]:
+        more = ", ..." if len(wave["classes"]) > CLASSES_OF_A_WAVE_SHOWN else ""
+        named = ", ".join(wave["classes"][:CLASSES_OF_A_WAVE_SHOWN]) + more
+        figures = [str(wave["examples"]), _format_figure(wave["accuracy"]), str(wave["held_out"])]
+        rows.append([wave["name"], named, *figures])
+    print_table(make_table(heads, rows, left={"classes"}, wrap=heads))
     say("")
     heads = ["layer", "weights", "sigma now / before", ""]
-    print_table(make_table(heads, map(_layer_row, facts["layers"]), left={""}, wrap=heads))
+    layers = facts["layers"]
+    rows = [[e["layer"], str(e["weights"]), _format_figure(e["sigma"], 3), e["note"]] for e in layers]
+    print_table(make_table(heads, rows, left={""}, wrap=heads))
     say(f"\ncapacity left: {100 * facts['capacity_left']:.0f} %")
     say(f"unsure above a doubt of {facts['unsure_above']:.2f} (how unlike held-out examples the input and answer are)")
     say(f"scores are multiplied by {facts['scale']:.3g} before they become probabilities")
-
-
-def _wave_row(wave: dict[str, Any]) -> list[str]:
-    more = ", ..." if len(wave["classes"]) > CLASSES_OF_A_WAVE_SHOWN else ""
-    named = ", ".join(wave["classes"][:CLASSES_OF_A_WAVE_SHOWN]) + more
-    return [wave["name"], named, str(wave["examples"]), _percent(wave["accuracy"]), str(wave["held_out"])]
-
-
-def _layer_row(layer: dict[str, Any]) -> list[str]:
-    sigma = "-" if layer["sigma"] is None else f"{layer['sigma']:.3f}"
-    return [layer["layer"], str(layer["weights"]), sigma, layer["note"]]
 
 
 def _show_check(found: dict[str, Any], verbose: bool) -> None:
@@ -292,7 +274,7 @@ def _show_check(found: dict[str, Any], verbose: bool) -> None:
         say(f"note: {remark}")
     _show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
     for what, key in ("class", "classes"), ("wave", "waves"):
-        rows = [[e[what], str(e["asked"]), _percent(e["now"]), _percent(e["then"])] for e in found[key]]
+        rows = [[e[what], str(e["asked"]), _format_figure(e["now"]), _format_figure(e["then"])] for e in found[key]]
         if rows:
             heads = [what, "asked", "right now (%)", "when learnt (%)"]
             print_table(make_table(heads, rows, wrap=heads))
@@ -306,5 +288,5 @@ def _show_check(found: dict[str, Any], verbose: bool) -> None:
         say(f"right in {found['accuracy']:.2f} % of {asked} of classes it knows; {unsure}")
 
 
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{value:.2f}"
+def _format_figure(value: float | None, digits: int = 2) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"

@@ -72,9 +72,8 @@ def table_command(
     debug: Debug = False,
 ) -> None:
     """Print our results beside the paper's: mean and spread over seeds, and the difference in ACC (mean accuracy)."""
-    from ucb.experiments.reproduce.compare import compare_table
+    from ucb.experiments.reproduce.compare import FORMATS, compare_table
     from ucb.experiments.reproduce.definitions import table_named
-    from ucb.experiments.reproduce.formats import FORMATS
 
     if table is None:
         show_tables(results)
@@ -147,7 +146,9 @@ def show_plan(table: ReproducedTable, planned: Sequence[TableRun], impossible: S
     print_names(rows)
     for each in planned:
         if each.remove:
-            say(f"{each.name} {_describe_why(each)}: to run it anew, remove {' and '.join(map(str, each.remove))}")
+            what = "was run with other settings" if each.state == "other settings" else "cannot be used"
+            how = f"to run it anew, remove {' and '.join(map(str, each.remove))}"
+            say(f"{each.name} {what} ({'; '.join(each.why)}): {how}")
     for row_ in impossible:
         say(f"{row_.name} cannot be run: {row_.obstacle}")
 
@@ -160,11 +161,6 @@ def _describe_settings(planned: TableRun) -> str:
     words = [", ".join(f"{name} {value}" for name, value in settings.items())]
     words += [] if planned.has_recipe else [NO_RECIPE]
     return f" ({'; '.join(filter(None, words)) or 'defaults'})"
-
-
-def _describe_why(planned: TableRun) -> str:
-    what = "was run with other settings" if planned.state == "other settings" else "cannot be used"
-    return f"{what} ({'; '.join(planned.why)})"
 
 
 def _carry_out(

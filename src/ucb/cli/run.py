@@ -26,21 +26,14 @@ if TYPE_CHECKING:
 LOG, PAGE = "log.txt", "report.html"
 MOST_NAMED = 5
 LONG, SHORT = "accuracy (%) on each task after each", "accuracy (%) on each task"
-BenchmarkName = Annotated[
-    str,
-    Argument(
-        metavar="BENCHMARK",
-        help="The stream of tasks; `ucb list benchmarks` lists them.",
-        autocompletion=complete("ucb.data.streams", "BENCHMARKS"),
-    ),
-]
-Net = Annotated[
-    str | None,
-    Option(
-        help="The network: mlp, alexnet, resnet18 or patches.  [default: the benchmark's]",
-        autocompletion=complete("ucb.nets", "NETS"),
-    ),
-]
+complete_benchmark, complete_net = complete("ucb.data.streams", "BENCHMARKS"), complete("ucb.nets", "NETS")
+complete_method = complete("ucb.methods", "known_methods")
+STREAM = "The stream of tasks; `ucb list benchmarks` lists them."
+NETWORK = "The network: mlp, alexnet, resnet18 or patches.  [default: the benchmark's]"
+LEARNER = "The method that learns; `ucb list methods` lists them."
+BenchmarkName = Annotated[str, Argument(metavar="BENCHMARK", help=STREAM, autocompletion=complete_benchmark)]
+MethodName = Annotated[str, Option(help=LEARNER, autocompletion=complete_method)]
+Net = Annotated[str | None, Option(help=NETWORK, autocompletion=complete_net)]
 Hidden = Annotated[
     list[int] | None,
     Option(metavar="<int>", help="Units of a hidden layer of the mlp; repeat it for more.  [default: 1200]"),
@@ -49,13 +42,6 @@ SingleHead = Annotated[bool, Option("--single-head", help="One head (output laye
 Apart = Annotated[bool, Option("--apart", help="With --single-head: each class of each task has its own output.")]
 TaskTold = Annotated[bool, Option("--task-told", help="With --single-head: the task is told; only its outputs count.")]
 Blur = Annotated[float | None, Option(help="0 to 1: how far tasks fade into each other, without boundaries.")]
-MethodName = Annotated[
-    str,
-    Option(
-        help="The method that learns; `ucb list methods` lists them.",
-        autocompletion=complete("ucb.methods", "known_methods"),
-    ),
-]
 
 
 def run_command(
@@ -325,11 +311,10 @@ def show_spread(results: Sequence[dict[str, Any]]) -> None:
     if len(results) < 2:
         return
     figures = []
-    for name in ("acc", "bwt"):
-        values = [result[name] for result in results if result[name] is not None]
-        if values:
+    for name, sign in ("acc", ""), ("bwt", "+z"):
+        if values := [result[name] for result in results if result[name] is not None]:
             spread = f" +- {stdev(values):.2f}" if len(values) > 1 else ""
-            figures.append(f"{name.upper()} {mean(values):{'+z' if name == 'bwt' else ''}.2f}{spread}")
+            figures.append(f"{name.upper()} {mean(values):{sign}.2f}{spread}")
     say(f"\n{len(results)} seeds: {', '.join(figures)}")
 
 

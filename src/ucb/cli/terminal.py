@@ -1,6 +1,6 @@
 """All printing: text, tables and JSON that any terminal, file or program can take.
 
-Names that come from somebody's file must not act on a terminal: it gets the codes of characters that would.
+Names that come from a user's files must not control the terminal: characters that could are written as codes.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ WIDE = 200
 """Columns of a table that a file gets."""
 
 
-def printable(text: str) -> str:
+def escape(text: str) -> str:
     """Return a text as one line that is safe on a terminal: characters that cannot be seen are written as codes."""
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-def printable_lines(text: str) -> str:
+def escape_lines(text: str) -> str:
     """Return a text that is safe on a terminal, with its line breaks."""
-    return "\n".join(map(printable, text.split("\n")))
+    return "\n".join(map(escape, text.split("\n")))
 
 
 class Terminal(Console):
@@ -39,7 +39,7 @@ class Terminal(Console):
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         """Return the pieces of what is printed. Every message comes through here, so none can forget it."""
         for piece in super().render(renderable, options):
-            yield piece if piece.control else piece._replace(text=printable_lines(piece.text))
+            yield piece if piece.control else piece._replace(text=escape_lines(piece.text))
 
 
 console, errors = Terminal(), Terminal(stderr=True)
@@ -52,7 +52,7 @@ def say(line: str) -> None:
 
 def warn(line: str) -> None:
     """Print a line on standard error."""
-    with suppress(OSError):  # nobody is left to tell
+    with suppress(OSError):  # standard error is closed: there is no other place to say it
         _print_line(errors, line)
 
 
@@ -62,7 +62,7 @@ def _print_line(where: Console, line: str) -> None:
 
 def write(text: str) -> None:
     """Write a text for programs: a file gets it as it is, a terminal without what it would obey."""
-    sys.stdout.write(printable_lines(text) if sys.stdout.isatty() else text)
+    sys.stdout.write(escape_lines(text) if sys.stdout.isatty() else text)
 
 
 def print_json(facts: Any) -> None:
@@ -105,9 +105,9 @@ def make_table(
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), show_edge=False)
     for place, head in enumerate(heads):
         justify = "left" if place == 0 or head in left else "right"
-        table.add_column(Text(printable(head)), justify=justify, no_wrap=head not in wrap)  # type: ignore[arg-type]
+        table.add_column(Text(escape(head)), justify=justify, no_wrap=head not in wrap)  # type: ignore[arg-type]
     for row in rows:
-        table.add_row(*(Text(printable(cell)) for cell in row))
+        table.add_row(*(Text(escape(cell)) for cell in row))
     return table
 
 
@@ -128,7 +128,7 @@ def print_names(about: Mapping[str, str]) -> None:
     table.add_column(no_wrap=True)
     table.add_column()
     for name, what in about.items():
-        table.add_row(Text(printable(name)), Text(what))
+        table.add_row(Text(escape(name)), Text(what))
     print_table(table)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +15,7 @@ from ucb.cli.terminal import format_count, say
 
 if TYPE_CHECKING:
     from ucb.experiments.tuning.records import TrialRecord
-    from ucb.experiments.tuning.search import Grid, Point, Trial
+    from ucb.experiments.tuning.search import Trial
 
 EPOCHS = 6
 ONE_PASS = "tasks that fade into each other pass by once: leave out --epochs and --recipe-epochs"
@@ -59,8 +58,10 @@ def tune_command(
     interrupted.
     """
     from ucb.data.streams.benchmarks import find
+    from ucb.experiments.tuning.optuna_search import search_with_optuna
     from ucb.experiments.tuning.records import TrialRecord
     from ucb.experiments.tuning.search import Search, grid_of, points_of, refuse_points, values_of
+    from ucb.experiments.tuning.trials import search_grid, widen_search
 
     _refuse(trials, widen, epochs, recipe_epochs, device, jobs)
     if blur is not None and (epochs, recipe_epochs) != (None, None):
@@ -77,35 +78,22 @@ def tune_command(
     except ValueError as error:
         raise ValueError(f"--grid: {error}") from None
     record = TrialRecord(search, results)
-    with _explain_stopping(record):
-        points = _try(record, space, points, trials, widen, jobs)
-        last = 1 if blur is not None else epochs if recipe_epochs is None else recipe_epochs
-        _write(record, record.recipe(values_of(points) if widen else space, points, last), out)
-
-
-def _try(
-    record: TrialRecord, space: Grid, points: list[Point], trials: int | None, widen: int, jobs: int
-) -> list[Point]:
-    """Try what the record lacks, and return all points that may be chosen."""
-    from ucb.experiments.tuning import optuna_search
-    from ucb.experiments.tuning import trials as searching
-
-    known = sum(not record.lacks(point) for point in points)
-    say(f"{record.search.method} on {record.search.kind}: {len(points)} points, {known} tried before")
-    if trials is not None:
-        optuna_search.search_with_optuna(record, space, trials, _tell, jobs)
-    else:
-        searching.search_grid(record, points, jobs, _tell)
-    return searching.widen_search(record, points, widen, jobs, _tell) if widen else points
-
-
-def _write(record: TrialRecord, recipe: dict[str, Any], out: Path) -> None:
-    """Write the recipe, and say what was chosen and where it is."""
-    say(f"{recipe['found']}: {_words(recipe['settings'])}")
-    for path in record.write_recipes(recipe, out):
-        say(f"the recipe is {path}")
-    if control := record.searched_control(out):
-        say(f"{control} is left as it is: the settings of UCB's control were searched too")
+    with explain_interrupt(lambda _: _describe_stop(record)):
+        known = sum(not record.lacks(point) for point in points)
+        say(f"{method} on {search.kind}: {len(points)} points, {known} tried before")
+        if trials is not None:
+            search_with_optuna(record, space, trials, _tell, jobs)
+        else:
+            search_grid(record, points, jobs, _tell)
+        if widen:
+            points = widen_search(record, points, widen, jobs, _tell)
+            space = values_of(points)
+        recipe = record.recipe(space, points, 1 if blur is not None else recipe_epochs or epochs)
+        say(f"{recipe['found']}: {_words(recipe['settings'])}")
+        for path in record.write_recipes(recipe, out):
+            say(f"the recipe is {path}")
+        if control := record.searched_control(out):
+            say(f"{control} is left as it is: the settings of UCB's control were searched too")
 
 
 def _refuse(
@@ -129,15 +117,11 @@ def _refuse(
         )
 
 
-def _explain_stopping(record: TrialRecord) -> AbstractContextManager[None]:
-    """Answer Ctrl-C with what is kept."""
-
-    def explain(_: BaseException) -> str:
-        kept = format_count(len(record.trials), "trial is", "trials are")
-        trials = f"{kept} kept in {record.path}" if record.trials else "no trial is done"
-        return f"interrupted: {trials}; the same command goes on from here"
-
-    return explain_interrupt(explain)
+def _describe_stop(record: TrialRecord) -> str:
+    """Say what is kept of a search that is interrupted."""
+    kept = format_count(len(record.trials), "trial is", "trials are")
+    trials = f"{kept} kept in {record.path}" if record.trials else "no trial is done"
+    return f"interrupted: {trials}; the same command goes on from here"
 
 
 def _parse_grid(words: Iterable[str]) -> dict[str, list[str]]:

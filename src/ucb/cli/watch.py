@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import Progress, ProgressColumn, TextColumn, TimeRemainingColumn
 
 from ucb.cli.terminal import console as standard_output
-from ucb.cli.terminal import printable, warn
+from ucb.cli.terminal import escape, warn
 from ucb.observer import Epoch, Observer
 from ucb.storage import open_for_append
 
@@ -70,7 +70,7 @@ class Lines(Observer):
 
     def keep(self, line: str) -> None:
         """Add a line to the log."""
-        text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {printable(line)}\n"
+        text = f"{time.strftime('%Y-%m-%d %H:%M:%S')} {escape(line)}\n"
         try:
             with open_for_append(self.log) as file:
                 file.write(text.encode("utf-8", "backslashreplace"))

@@ -6,8 +6,19 @@ import pytest
 import torch
 
 from tests.experiments.bench.small import MLP, RESNET
-from ucb.experiments.bench.results import MLP_BARS, RESNET_BARS, Timing, cpu_result, gpu_result
-from ucb.experiments.bench.tables import SpeedBar, cells, groups_of, missing, remarks, tabulate
+from ucb.experiments.bench.results import (
+    MLP_BARS,
+    RESNET_BARS,
+    SpeedBar,
+    Timing,
+    cells,
+    cpu_result,
+    gpu_result,
+    groups_of,
+    missing,
+    remarks,
+    tabulate,
+)
 from ucb.experiments.bench.timing import Measured, Work
 
 

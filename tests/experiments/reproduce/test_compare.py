@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.experiments.reproduce.made_up import keep, row, tiny
-from ucb.experiments.reproduce.compare import RULE, Measure, compare_table
+from ucb.experiments.reproduce.compare import FORMATS, RULE, Measure, compare_table
 from ucb.experiments.reproduce.definitions import table_named, tables
-from ucb.experiments.reproduce.formats import FORMATS
 
 TWO_SEEDS = math.sqrt(0.5) * 0.2
 

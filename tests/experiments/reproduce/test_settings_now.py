@@ -9,9 +9,8 @@ import pytest
 from tests.experiments.reproduce.made_up import keep, row, tiny
 from ucb.engine.config import Recipe
 from ucb.experiments.reproduce import definitions
-from ucb.experiments.reproduce.compare import compare_table
+from ucb.experiments.reproduce.compare import FORMATS, compare_table
 from ucb.experiments.reproduce.definitions import table_named
-from ucb.experiments.reproduce.formats import FORMATS
 
 MIXED = "the seeds were run with different settings: no verdict"
 

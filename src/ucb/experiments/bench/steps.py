@@ -213,7 +213,7 @@ class Convolution(NamedTuple):
     layer: nn.Conv2d
     shape: tuple[int, ...]
     is_first: bool
-    """Whether its input is the net's, of which nobody needs the gradient."""
+    """Whether its input is the net's, whose gradient is not needed."""
 
 
 def convolutions_of(net: nn.Module, x: Tensor) -> list[Convolution]:
@@ -256,7 +256,7 @@ class GroupedConvolution:
         return F.conv2d(self.x, self.weight, None, self.stride, self.padding, self.dilation, self.groups)
 
     def __call__(self) -> tuple[Tensor, ...]:
-        """Return the gradients by the filters and, where somebody needs it, by the input."""
+        """Return the gradients by the filters and, where it is needed, by the input."""
         wanted = [self.weight, self.x] if self.x.requires_grad else [self.weight]
         return torch.autograd.grad(self.forward(), wanted, self.grad)
 

@@ -72,15 +72,16 @@ def measure(contenders: Mapping[str, Contender], repeats: int, device: torch.dev
         try:
             runs[name] = _prepare(name, contender, device, stream, measured)
             runs[name](WARM_UP)
-        except ImportError as missing:
-            runs.pop(name, None)
-            measured.left_out[name] = str(missing)
         except Exception as error:
-            if not contender.foreign:
+            is_missing = isinstance(error, ImportError)
+            if not (is_missing or contender.foreign):
                 raise
             runs.pop(name, None)
-            measured.left_out[name] = f"it fails: {_first_line(error)}"
-    calls = {name: _calls_within(seconds, run, device) for name, run in runs.items()}
+            measured.left_out[name] = str(error) if is_missing else f"it fails: {_first_line(error)}"
+    calls = dict.fromkeys(runs, 1)
+    if seconds:
+        in_turn = {name: round(1000 * seconds / milliseconds(run, 1, device)) for name, run in runs.items()}
+        calls = {name: min(MOST_STEPS, max(1, number)) for name, number in in_turn.items()}
     measured.ms = {name: [] for name in runs}
     for _ in range(repeats):
         for name, run in runs.items():
@@ -188,24 +189,15 @@ def _prepare(
     return run
 
 
-def _calls_within(seconds: float, run: RunSteps, device: torch.device) -> int:
-    if seconds == 0:
-        return 1
-    return min(MOST_STEPS, max(1, round(1000 * seconds / milliseconds(run, 1, device))))
-
-
 def _first_line(error: Exception) -> str:
     return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def describe_machine(device: torch.device | None = None) -> str:
     """Say in one line what this runs on: a GPU, or one thread of the CPU."""
-    where = _processor() if device is None or device.type == "cpu" else torch.cuda.get_device_name(device)
-    return f"{where}, Python {platform.python_version()}, torch {torch.__version__}"
-
-
-def _processor() -> str:
     cpuinfo = Path("/proc/cpuinfo")
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), platform.machine())
-    return f"{model}, one thread"
+    is_cpu = device is None or device.type == "cpu"
+    where = f"{model}, one thread" if is_cpu else torch.cuda.get_device_name(device)
+    return f"{where}, Python {platform.python_version()}, torch {torch.__version__}"

@@ -20,6 +20,8 @@ SYMBOLS = ("circle", "square", "diamond", "triangle-up")
 BLUE, PALE, ORANGE, DARK = "#7fbcf0", "#f4f1ea", "#f2a56d", "#16181a"
 CELLS = {"xgap": 1, "ygap": 1, "showscale": False, "textfont": {"color": DARK}}
 """What heat maps have in common: figures are dark in every cell, as all the colours are light."""
+WITHIN = "98 % within %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>"
+"""What hovers over a median: the range of the other weights."""
 OLDER = "This result does not have it; runs of the present version do."
 FEW = 6
 """So many bars have room for their figures, on a phone too."""
@@ -89,17 +91,17 @@ def bars(y: Sequence[float], hover: str, **more: Any) -> Trace:
     return {"type": "bar", "x": places(y), "y": y, "hovertemplate": f"{hover}<extra></extra>", **more}
 
 
-def heat_map(z: list[list[Any]], colours: Sequence[str], low: float, high: float, **more: Any) -> Trace:
+def heat_map(z: list[list[Any]], colours: Sequence[str], low: float, high: float) -> Trace:
     """Return cells with figures, a row of them for each of ``z``."""
     scale = [[0, colours[0]], [0.5, colours[1]], [1, colours[2]]]
     known = {"type": "heatmap", "x": places(z[0] if z else []), "y": places(z), "z": z, "colorscale": scale}
-    return known | {"zmin": low, "zmax": high, **CELLS, **more}
+    return known | {"zmin": low, "zmax": high, **CELLS}
 
 
 def charts_of(result: Result) -> list[Chart]:
     """Return all charts of a run."""
-    charts = [matrix(result), over_time(result), forgetting(result), sigma_at_end(result), sigma_by_task(result)]
-    return [*charts, calibration(result), seconds(result)]
+    kinds = (matrix, over_time, forgetting, sigma_at_end, sigma_by_task, calibration, seconds)
+    return [draw(result) for draw in kinds]
 
 
 def matrix(result: Result) -> Chart:
@@ -108,16 +110,11 @@ def matrix(result: Result) -> Chart:
     names, n = short_names(tasks), len(tasks)
     known = [value for row in rows for value in row if value is not None]
     full = [[*row, *[None] * (n - len(row))] for row in rows]
-    trace = heat_map(
-        full,
-        (ORANGE, PALE, BLUE),
-        min([*known, 90.0]),
-        100,
-        customdata=[[[plain(after), plain(task)] for task in tasks] for after in tasks],
-        texttemplate="%{z:.2f}" if n <= FEW else "%{z:.1f}",
-        hovertemplate="%{customdata[1]} after %{customdata[0]}: %{z:.2f} %<extra></extra>",
-        hoverongaps=False,
-    )
+    trace = heat_map(full, (ORANGE, PALE, BLUE), min([*known, 90.0]), 100)
+    trace["customdata"] = [[[plain(after), plain(task)] for task in tasks] for after in tasks]
+    trace["texttemplate"] = "%{z:.2f}" if n <= FEW else "%{z:.1f}"
+    trace["hovertemplate"] = "%{customdata[1]} after %{customdata[0]}: %{z:.2f} %<extra></extra>"
+    trace["hoverongaps"] = False
     layout = {
         "xaxis": axis("accuracy (%) on task", names, showgrid=False, range=[0.5, n + 0.5]),
         "yaxis": axis("after task", names, showgrid=False, range=[n + 0.5, 0.5]),
@@ -141,10 +138,8 @@ def over_time(result: Result) -> Chart:
     means = [None if None in row else math.fsum(row) / len(row) for row in rows]
     dotted = {"color": "@text", "dash": "dot", "width": 3}
     traces.append(line("mean so far", places(tasks), means, mode="lines", line=dotted, hovertemplate=hover))
-    layout = {
-        "xaxis": axis("after task", short_names(tasks), range=[0.8, len(tasks) + 0.2]),
-        "yaxis": axis("accuracy (%)"),
-    }
+    x_axis = axis("after task", short_names(tasks), range=[0.8, len(tasks) + 0.2])
+    layout = {"xaxis": x_axis, "yaxis": axis("accuracy (%)")}
     table = ChartTable(["after", "mean of tasks so far"], [list(pair) for pair in zip(tasks, means, strict=True)])
     return Chart("Accuracy of each task over time", "A flat line is a task that is kept.", traces, layout, table, 340)
 
@@ -159,16 +154,13 @@ def forgetting(result: Result) -> Chart:
     if not lost:
         return Chart(title, "Nothing could be forgotten: no task was judged before the last one.")
     drops = [before - last for _, before, last in lost]
-    names = [name for name, _, _ in lost]
     trace = bars(drops, "%{y:.2f} points")
     if len(drops) <= FEW:
         trace |= {"text": [f"{drop:.2f}" for drop in drops], "textposition": "outside", "cliponaxis": False}
     span = max([*map(abs, drops), 0.5])
     low = -1.2 * span if min(drops) < 0 else 0
-    layout = {
-        "xaxis": axis("task", short_names(tasks)[: len(names)]),
-        "yaxis": axis("points lost", range=[low, 1.2 * span]),
-    }
+    y_axis = axis("points lost", range=[low, 1.2 * span])
+    layout = {"xaxis": axis("task", short_names(tasks)[: len(lost)]), "yaxis": y_axis}
     note = (
         "Best accuracy a task had before the last one was learnt, less its accuracy at the end. Below zero it gained."
     )
@@ -184,21 +176,13 @@ def sigma_at_end(result: Result) -> Chart:
         return Chart(title, "This method has no sigma.")
     names = list(moved)
     low, middle, high = ([moved[name][f"ratio_p{p}"] for name in names] for p in (1, 50, 99))
-    trace = {
-        "type": "scatter",
-        "mode": "markers",
-        "x": middle,
-        "y": places(names),
-        "error_x": {
-            "type": "data",
-            "symmetric": False,
-            "array": [b - a for a, b in zip(middle, high, strict=True)],
-            "arrayminus": [b - a for a, b in zip(low, middle, strict=True)],
-        },
-        "customdata": [list(each) for each in zip(low, high, strict=True)],
-        "hovertemplate": "median %{x:.4g}, 98 % within %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
-        "marker": {"size": 9},
-    }
+    above = [b - a for a, b in zip(middle, high, strict=True)]
+    below = [b - a for a, b in zip(low, middle, strict=True)]
+    trace: Trace = {"type": "scatter", "mode": "markers", "x": middle, "y": places(names)}
+    trace["error_x"] = {"type": "data", "symmetric": False, "array": above, "arrayminus": below}
+    trace["customdata"] = [list(each) for each in zip(low, high, strict=True)]
+    trace["hovertemplate"] = f"median %{{x:.4g}}, {WITHIN}"
+    trace["marker"] = {"size": 9}
     dotted = {"color": "@text", "dash": "dot"}
     start = {"type": "line", "x0": 1, "x1": 1, "y0": 0, "y1": 1, "yref": "paper", "line": dotted}
     scale = {"type": "log", "dtick": 1} if max(high) > WIDE * min(low) else {"nticks": 5}
@@ -225,16 +209,9 @@ def sigma_by_task(result: Result) -> Chart:
     spans = [[[after[name]["ratio_p1"], after[name]["ratio_p99"]] for after in moved] for name in names]
     logs = [[math.log2(ratio) for ratio in row] for row in ratios]
     span = max([LEAST_SPAN, *(abs(value) for row in logs for value in row)])
-    trace = heat_map(
-        logs,
-        (BLUE, PALE, ORANGE),
-        -span,
-        span,
-        text=ratios,
-        customdata=spans,
-        texttemplate="%{text:.3f}",
-        hovertemplate="median %{text:.4g}, 98 % within %{customdata[0]:.4g} to %{customdata[1]:.4g}<extra></extra>",
-    )
+    trace = heat_map(logs, (BLUE, PALE, ORANGE), -span, span)
+    trace |= {"text": ratios, "customdata": spans, "texttemplate": "%{text:.3f}"}
+    trace["hovertemplate"] = f"median %{{text:.4g}}, {WITHIN}"
     layout = {
         "xaxis": axis("after task", short_names(tasks)[: len(moved)], showgrid=False),
         "yaxis": axis("", names, showgrid=False, range=[len(names) + 0.5, 0.5]),
@@ -266,10 +243,7 @@ def calibration(result: Result) -> Chart:
         rows.append([task, error / total if total else None, nll[i]])
     dotted = {"color": "@text", "dash": "dot", "width": 1}
     traces.append(line("ideal", [0, 1], [0, 1], mode="lines", hoverinfo="skip", line=dotted))
-    layout = {
-        "xaxis": axis("confidence", range=[0, 1.03]),
-        "yaxis": axis("share that is right", range=[0, 1.05]),
-    }
+    layout = {"xaxis": axis("confidence", range=[0, 1.03]), "yaxis": axis("share that is right", range=[0, 1.05])}
     note = "Below the dotted line the learner is too sure. Large dots hold many examples; small ones are mostly chance."
     return Chart(title, note, traces, layout, ChartTable(["task", "ECE", "NLL (nats)"], rows, 4), 360)
 

@@ -113,18 +113,12 @@ def _configuration(result: dict[str, Any]) -> list[list[Any]]:
     flat: dict[str, Any] = {}
     for name, value in result["config"].items():
         flat |= value if isinstance(value, dict) else {name: value}
-    rows = [[name, _word(value)] for name, value in flat.items() if name != "device" and _says_something(value)]
+    rows: list[list[Any]] = []
+    for name, value in flat.items():  # a setting that is not made says nothing; 0 is made, though it equals False
+        if name != "device" and value is not None and value is not False and value != []:
+            rows.append([name, ", ".join(map(str, value)) if isinstance(value, list) else str(value)])
     rows += [["device", result["device"]]] if result.get("device") else []
     return rows + [[f"version of {name}", value] for name, value in (result.get("versions") or {}).items()]
-
-
-def _says_something(value: Any) -> bool:
-    """Tell a setting from one that is not made; 0 is made, though Python calls it equal to False."""
-    return value is not None and value is not False and value != []
-
-
-def _word(value: Any) -> str:
-    return ", ".join(map(str, value)) if isinstance(value, list) else str(value)
 
 
 def _cards(charts: Iterable[Chart], drawn: list[dict[str, Any]]) -> str:

@@ -126,9 +126,8 @@ def _is_list(value: Any, is_right: Callable[[Any], bool], length: int | None = N
 
 def _is_curve(value: Any) -> bool:
     """Whether it is a reliability curve: as many counts as confidences and accuracies."""
-    if not isinstance(value, dict):
-        return False
-    columns: list[Any] = [value.get(name) for name in ("count", "confidence", "accuracy")]
+    names = ("count", "confidence", "accuracy")
+    columns: list[Any] = [value.get(name) for name in names] if isinstance(value, dict) else [None]
     if not all(_is_list(column, _is_figure) for column in columns):
         return False
     return len({len(column) for column in columns}) == 1 and all(n > 0 for n in columns[0])
@@ -146,9 +145,8 @@ def _is_layer_movement(value: Any) -> bool:
 
 
 def _are_movements(value: Any, tasks: int) -> bool:
-    if not _is_list(value, _is_movement) or len(value) > tasks:
-        return False
-    return all(each.keys() <= value[0].keys() for each in value)
+    is_right = _is_list(value, _is_movement) and len(value) <= tasks
+    return is_right and all(each.keys() <= value[0].keys() for each in value)
 
 
 FieldRule = tuple[str, Callable[[Any, int], bool]]
@@ -156,10 +154,7 @@ FieldRule = tuple[str, Callable[[Any, int], bool]]
 WORD: FieldRule = ("a word", lambda value, _: _is_word(value))
 NUMBER: FieldRule = ("a number", lambda value, _: _is_figure(value))
 OBJECT: FieldRule = ("an object", lambda value, _: isinstance(value, dict))
-NUMBERS: FieldRule = (
-    "a list with a number for each task",
-    lambda value, tasks: _is_list(value, _is_figure_or_none, tasks),
-)
+NUMBERS: FieldRule = ("a list with a number for each task", lambda value, n: _is_list(value, _is_figure_or_none, n))
 FIELDS: dict[str, FieldRule] = {
     "tasks": ("a list of names", lambda value, _: _is_list(value, _is_word)),
     **dict.fromkeys(("acc", "bwt", "forgetting", "forward_transfer", "learning_acc"), NUMBER),
@@ -240,7 +235,7 @@ def describe_times(runs: Sequence[Result]) -> str:
     unknown = sum(BESIDE in run and run[BESIDE] is None for run in runs)
     said = ""
     if beside:
-        span = f"{beside[0]}" if beside[0] == beside[-1] else f"{beside[0]} to {beside[-1]}"
+        span = " to ".join(map(str, sorted({beside[0], beside[-1]})))
         others = "other" if beside[-1] == 1 else "others"
         said += f" {len(beside)} of {len(runs)} runs learnt side by side with {span} {others}: alone they take less."
     if unknown:

@@ -1,13 +1,20 @@
 """Ours beside the paper's: mean and spread over seeds, the difference, the verdict, and what must be known of it.
 
-The verdict says whether our ACC is within what may be expected of the paper's figure, above it or below it.
+The verdict says whether our ACC is within what may be expected of the paper's figure, above it or below it. A table is
+printed as text, Markdown, CSV, LaTeX or JSON.
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+import re
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, replace
+from importlib.resources import files
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -16,6 +23,7 @@ from ucb.experiments.reproduce import paper
 from ucb.experiments.reproduce.definitions import ReproducedRow, ReproducedTable, differences, home_of, job_of
 from ucb.experiments.reproduce.planning import DamagedResultError, results_of
 
+HEADS = ("the paper's row", "ours", "seeds", "ACC", "BWT", "paper ACC", "paper BWT", "difference", "")
 WITHIN, ABOVE, BELOW = "within", "above", "below"
 NOT_MEASURED, CANNOT = "not measured", "cannot be run"
 LEAST, MOST = 0.1, 1.0
@@ -94,7 +102,7 @@ def compare_table(table: ReproducedTable, results: Path = Path("results")) -> li
             lines.setdefault(row.better_of or row.name, []).append(_compare_row(table, row, results))
         except DamagedResultError as error:
             damaged += str(error).splitlines()
-    if damaged:  # all at once: nobody should mend them one after the other
+    if damaged:  # all are named at once
         raise DamagedResultError("\n".join(dict.fromkeys(damaged)))
     return [choose_better(group) for group in lines.values()]
 
@@ -158,7 +166,7 @@ def group_by_difference(row: ReproducedRow, found: Sequence[dict[str, Any]]) -> 
 
 
 def describe_settings(row: ReproducedRow, groups: dict[tuple[str, ...], list[int]]) -> list[str]:
-    """Say which runs had other settings than now, whether all had the same, and whether anybody chose them."""
+    """Say which runs had other settings than now, whether all had the same, and whether a recipe chose them."""
     mixed = len(groups) > 1
     notes = ["the seeds were run with different settings: no verdict"] if mixed else []
     for differs, seeds in groups.items():
@@ -192,3 +200,112 @@ def paper_measure(table: ReproducedTable, row: ReproducedRow, column: str) -> tu
         if cell.value != first.value
     ]
     return Measure(first.value, agreeing[0] if agreeing else None, paper.table(first.table).digits(column)), notes
+
+
+def format_text(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return plain aligned columns; below them what the verdicts mean, and the notes."""
+    rows, notes = _format_cells(lines)
+    widths = [max(map(len, column)) for column in zip(HEADS, *rows, strict=True)]
+    signs = "<<" + ">" * (len(HEADS) - 3) + "<"  # figures stand at the right
+    aligned = [
+        "  ".join(f"{cell:{sign}{width}}" for cell, sign, width in zip(row, signs, widths, strict=True))
+        for row in [HEADS, ["-" * width for width in widths], *rows]
+    ]
+    rule = ["", RULE] if any(line.verdict in (WITHIN, ABOVE, BELOW) for line in lines) else []
+    body = [f"{table.id}: {table.about}", "", *(line.rstrip() for line in aligned), *rule, *_list_below(notes)]
+    return "\n".join(body) + "\n"
+
+
+def format_markdown(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return a table in Markdown, with notes below."""
+    rows, notes = _format_cells(lines)
+    rows = [[title, f"`{name}`", *figures] for title, name, *figures in rows]
+    rows = [[cell.replace("|", r"\|") for cell in row] for row in [HEADS, ["---"] * len(HEADS), *rows]]
+    return "\n".join([*(f"| {' | '.join(row)} |" for row in rows), *_list_below(notes)]) + "\n"
+
+
+def format_latex(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return a tabular, with notes in small print below."""
+    rows, notes = _format_cells(lines)
+    tabular = [" & ".join(map(_escape_latex, row)) + r" \\" for row in [[*HEADS[:-1], "verdict"], *rows]]
+    body = [r"% This table needs \usepackage{booktabs}.", r"\begin{tabular}{llrrrrrrl}", r"\toprule"]
+    body += [tabular[0], r"\midrule", *tabular[1:], r"\bottomrule", r"\end{tabular}"]
+    if notes:
+        small = (_escape_latex(f"({number}) {note}") for number, note in enumerate(notes, 1))
+        body += [r"\par\smallskip", *(rf"{{\footnotesize\noindent {note}\par}}" for note in small)]
+    return "\n".join(body) + "\n"
+
+
+def format_csv(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return every figure in a column of its own, unrounded."""
+    written = io.StringIO()
+    rows = [flatten_row(table, line) for line in lines]
+    writer = csv.DictWriter(written, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return written.getvalue()
+
+
+def format_json(table: ReproducedTable, lines: Sequence[ComparedRow]) -> str:
+    """Return everything as one JSON object."""
+    rows = [{**asdict(line), "difference": line.difference} for line in lines]
+    return json.dumps({"table": table.id, "about": table.about, "rows": rows}, indent=1) + "\n"
+
+
+FORMATS: dict[str, Callable[[ReproducedTable, Sequence[ComparedRow]], str]] = {
+    "text": format_text,
+    "md": format_markdown,
+    "csv": format_csv,
+    "tex": format_latex,
+    "json": format_json,
+}
+
+
+def flatten_row(table: ReproducedTable, line: ComparedRow) -> dict[str, object]:
+    """Return a line with a name for every number."""
+    found: dict[str, object] = {"table": table.id, "paper_row": line.paper_row, "row": line.name}
+    found |= {"method": line.method, "seeds": len(line.seeds)}
+    for name in ("acc", "bwt", "paper_acc", "paper_bwt"):
+        measure: Measure | None = getattr(line, name)
+        found[name] = measure and measure.value
+        found[f"{name}_spread"] = measure and measure.spread
+    found |= {"difference": line.difference, "verdict": line.verdict}
+    return found | {"weights": line.weights, "stored_values": line.stored_values, "notes": "; ".join(line.notes)}
+
+
+def _format_cells(lines: Sequence[ComparedRow]) -> tuple[list[list[str]], list[str]]:
+    """Return the cells of each line as words, and the notes that their numbers refer to."""
+    notes = list(dict.fromkeys(note for line in lines for note in line.notes))
+    rows = []
+    for line in lines:
+        marks = "".join(f" ({notes.index(note) + 1})" for note in line.notes)
+        signed = (line.acc, ""), (line.bwt, "+z"), (line.paper_acc, ""), (line.paper_bwt, "+z")
+        figures = [_format_figure(measure, sign) for measure, sign in signed]
+        difference = "-" if line.difference is None else f"{line.difference:+z.2f}"
+        names = [line.paper_row or "-", line.name, str(len(line.seeds))]
+        rows.append([*names, *figures, difference, f"{line.verdict}{marks}".strip()])
+    return rows, notes
+
+
+def _format_figure(measure: Measure | None, sign: str = "") -> str:
+    if measure is None:
+        return "-"
+    return f"{measure.value:{sign}.{measure.digits}f}" + ("" if measure.spread is None else f" +- {measure.spread:.2f}")
+
+
+def _list_below(notes: Sequence[str]) -> list[str]:
+    return ["", *(f"({number}) {note}" for number, note in enumerate(notes, 1))] if notes else []
+
+
+LATEX = tomllib.loads((files("ucb.experiments.reproduce") / "latex.toml").read_text())
+"""How LaTeX writes what it would misread: ``in_maths`` has patterns, ``escaped`` single characters."""
+SPECIAL = re.compile("|".join([*(f"({pattern})" for pattern in LATEX["in_maths"]), *map(re.escape, LATEX["escaped"])]))
+
+
+def _escape_latex(cell: str) -> str:
+    def write(found: re.Match[str]) -> str:
+        if found.lastindex is None:
+            return str(LATEX["escaped"][found[0]])
+        return str([*LATEX["in_maths"].values()][found.lastindex - 1]).replace("{}", found[0])
+
+    return "--" if cell == "-" else SPECIAL.sub(write, cell)

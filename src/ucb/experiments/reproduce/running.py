@@ -121,57 +121,46 @@ def sentence(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-@dataclass(frozen=True)
-class Running:
-    """A process, and the pipe to it."""
-
-    planned: TableRun
-    process: BaseProcess
-    pipe: Connection
-
-
 def in_processes(waiting: Sequence[TableRun], observe: ObserverFactory, jobs: int) -> Iterator[RunOutcome]:
     """Carry out runs, ``jobs`` at a time; an interruption stops them all, and each saves its state."""
-    queue, running = list(waiting), list[Running]()
+    queue, running = list(waiting), dict[Connection, tuple[TableRun, BaseProcess]]()
     try:
         while queue or running:
             while queue and len(running) < jobs:
-                running.append(_begin(queue.pop(0), observe))
-            ready = wait([each.pipe for each in running])
-            for each in [each for each in running if each.pipe in ready]:
-                running.remove(each)
-                yield _receive(each)
+                planned = queue.pop(0)
+                pipe, process = _begin(planned, observe)
+                running[pipe] = planned, process
+            ready = wait(list(running))
+            for pipe in [pipe for pipe in running if pipe in ready]:
+                yield _receive(pipe, *running.pop(pipe))
     finally:
-        for each in running:
-            each.pipe.close()  # the word to stop
-        for each in running:
-            each.process.join()
+        for pipe in running:
+            pipe.close()  # the word to stop
+        for _, process in running.values():
+            process.join()
 
 
-def _begin(planned: TableRun, observe: ObserverFactory) -> Running:
+def _begin(planned: TableRun, observe: ObserverFactory) -> tuple[Connection, BaseProcess]:
+    """Start a run in a process of its own; return the pipe to it, and the process."""
     context = get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(planned, observe, theirs), name=f"ucb {planned.name}")
     with ignore_sigint():  # this process tells it to stop
         process.start()
     theirs.close()
-    return Running(planned, process, ours)
+    return ours, process
 
 
-def _receive(running: Running) -> RunOutcome:
-    """Return what a process said; one that died silently is said to have."""
-    try:
-        said = running.pipe.recv()
-    except EOFError:
-        said = None
-    running.process.join()
-    running.pipe.close()
+def _receive(pipe: Connection, planned: TableRun, process: BaseProcess) -> RunOutcome:
+    """Return the outcome that a process sends; one that died without a word has failed."""
+    said: RunOutcome | InterruptedRunError | None = None
+    with suppress(EOFError):
+        said = pipe.recv()
+    process.join()
+    pipe.close()
     if isinstance(said, InterruptedRunError):
         raise said
-    if said is None:
-        return RunOutcome(running.planned, None, f"its process ended with code {running.process.exitcode}")
-    assert isinstance(said, RunOutcome)
-    return said
+    return said or RunOutcome(planned, None, f"its process ended with code {process.exitcode}")
 
 
 def _work(planned: TableRun, observe: ObserverFactory, pipe: Connection) -> None:
@@ -182,7 +171,7 @@ def _work(planned: TableRun, observe: ObserverFactory, pipe: Connection) -> None
         said: RunOutcome | InterruptedRunError = carry_out_one(planned, observe)
     except InterruptedRunError as stop:
         said = stop
-    with suppress(OSError):  # nobody may be there any more; the result is kept all the same
+    with suppress(OSError):  # the parent may have ended; the result is kept all the same
         pipe.send(said)
 
 

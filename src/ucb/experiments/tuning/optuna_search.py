@@ -25,7 +25,12 @@ def search_with_optuna(record: TrialRecord, grid: Grid, trials: int, on_trial: O
     One at a time, those that begin badly are cut after one task; with more ``jobs`` so many are learnt to their ends
     together. The study is kept beside the record; a search that was cut goes on.
     """
-    optuna = _optuna()
+    try:
+        import optuna
+    except ImportError:
+        raise ValueError(
+            "Optuna is not installed: pip install optuna, or leave out --trials to try the whole grid"
+        ) from None
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     study = _study(optuna, record.path.with_suffix(".journal"), record.search, grid)
     kinds = {name: optuna.distributions.CategoricalDistribution(values) for name, values in grid.items()}
@@ -102,13 +107,3 @@ def _cut_torn_line(optuna: Any, path: Path) -> None:
         os.truncate(path, whole_lines())
     finally:
         lock.release()
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ImportError:
-        raise ValueError(
-            "Optuna is not installed: pip install optuna, or leave out --trials to try the whole grid"
-        ) from None
-    return optuna

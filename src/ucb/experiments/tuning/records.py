@@ -106,8 +106,8 @@ def saved_trials(path: Path, search: Search) -> list[Trial]:
     if not isinstance(trials, list) or not all(isinstance(each, dict) and "settings" in each for each in trials):
         raise OSError(f"{path} is damaged: it holds no list of trials; remove it, or choose another --results")
     for number, trial in enumerate(trials, 1):
-        if missing := [name for name in _needed(trial) if name not in trial]:
-            what = f"trial {number} has no {' and no '.join(missing)}"
+        if missing := " and no ".join(name for name in _list_needed(trial) if name not in trial):
+            what = f"trial {number} has no {missing}"
             raise OSError(f"{path} is damaged: {what}; mend or remove it, or choose another --results")
     if differs := _differences(saved, search):
         raise ValueError(
@@ -119,7 +119,7 @@ def saved_trials(path: Path, search: Search) -> list[Trial]:
     return [RoundedTrial(trial, path) if _is_rounded(trial) else trial for trial in trials]
 
 
-def _needed(trial: Trial) -> list[str]:
+def _list_needed(trial: Trial) -> list[str]:
     """Return what a trial should hold."""
     if "score" not in trial:
         return ["score"]

@@ -126,7 +126,7 @@ def _try_all(search: Search, points: Sequence[Point], jobs: int) -> Generator[Tr
 
 
 def _begin_process(threads: int) -> None:
-    """Let this process use so many threads, and end when its parent has ended: nobody waits for its trials then."""
+    """Let this process use so many threads, and end when its parent has ended: its trials are of no use then."""
     torch.set_num_threads(threads)
     parent = parent_process()
     assert parent is not None
