@@ -14,7 +14,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "predict": (model.predict_command, "Classify inputs, and say how sure the model is of each."),
     "show": (model.show_command, "Show what a model file has learnt, and how certain it is."),
     "forget-check": (model.forget_check_command, "Measure how much a model still knows of old data."),
-    "export": (model.export_command, "Write a model's mean weights as an ONNX file."),
+    "export": (model.export_command, "Write a model as an ONNX file for programs without this package."),
     "run": (run.run_command, "Learn a benchmark's tasks one after another."),
     "resume": (run.resume_command, "Go on with a run that was interrupted."),
     "list": (run.list_command, "List the methods or the benchmarks."),
