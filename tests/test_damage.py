@@ -28,7 +28,7 @@ from ucb.data.readers import open_labelled, open_unlabelled
 from ucb.data.readers.arrays import read_arrays
 from ucb.engine import checkpoint
 from ucb.engine.config import own_recipe
-from ucb.engine.runner import job_in
+from ucb.engine.runner import read_job
 from ucb.experiments.report.results import results_at
 from ucb.experiments.reproduce.planning import damage_of, result_in
 from ucb.experiments.tuning.records import saved_trials
@@ -236,7 +236,7 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
 
     copy = tmp_path / "copy"
     shutil.copytree(run, copy)
-    yield "a configuration", all_of(copy / "config.json", (run / "config.json").read_bytes(), lambda: job_in(copy))
+    yield "a configuration", all_of(copy / "config.json", (run / "config.json").read_bytes(), lambda: read_job(copy))
     result = (run / "result.json").read_bytes()
     yield "a result", all_of(copy / "result.json", result, lambda: results_at([copy / "result.json"]))
     yield (

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from ucb.engine import Schedule
-from ucb.engine.config import recipe_for, with_values
+from ucb.engine.config import recipe_for, replace_fields
 from ucb.methods import known_methods
 from ucb.storage import rename_old_keys
 
@@ -62,4 +62,4 @@ def test_every_kept_trial_learnt_something():
     for path in records:
         kind = known_methods()[path.stem]
         for trial in json.loads(path.read_text())["trials"]:
-            Schedule().refuse_rate(with_values(kind.settings_type(), trial["settings"]).lr)
+            Schedule().refuse_rate(replace_fields(kind.settings_type(), trial["settings"]).lr)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from ucb.data.cache import digest_of
 from ucb.data.catalogue import find
-from ucb.data.streams.sources import packed_path
+from ucb.data.streams.sources import find_packed_file
 
 # Bytes of neighbouring pixels have no alignment (pb=0) and their high bits tell most (lc=4): 0.2 % under the defaults.
 FILTERS = [{"id": lzma.FILTER_LZMA2, "preset": 9 | lzma.PRESET_EXTREME, "lc": 4, "lp": 0, "pb": 0}]
@@ -43,6 +43,6 @@ if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit("usage: python tools/pack_mnist.py FOLDER")
     try:
-        print(pack(Path(sys.argv[1]), packed_path()))
+        print(pack(Path(sys.argv[1]), find_packed_file()))
     except (OSError, ValueError) as error:
         sys.exit(str(error))

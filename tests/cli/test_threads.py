@@ -54,12 +54,12 @@ def test_the_share_of_a_container(tmp_path, files, cores):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    assert threads.granted_cores(tmp_path) == cores
+    assert threads.count_granted_cores(tmp_path) == cores
 
 
 @pytest.mark.parametrize(("granted", "expected"), [(1, "1"), (None, None), (10**6, None)])
 def test_threads_are_no_more_than_the_share(monkeypatch, granted, expected):
-    monkeypatch.setattr(threads, "granted_cores", lambda: granted)
+    monkeypatch.setattr(threads, "count_granted_cores", lambda: granted)
     monkeypatch.setattr(threads, "_usable_cores", lambda: 64)
     monkeypatch.setattr(os, "environ", {})
     threads.share_the_machine()

@@ -5,7 +5,7 @@ import torch
 from tests.support import tiny_stream
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import FolderCheckpoints
-from ucb.engine.config import with_values
+from ucb.engine.config import replace_fields
 from ucb.methods import known_methods
 from ucb.nets import mlp
 from ucb.seeds import derive_seed, generator_for
@@ -36,7 +36,7 @@ def small_run(
     kind = known_methods()[name]
     torch.manual_seed(derive_seed("weights", seed))
     net = mlp((8,), stream.head_sizes, [16]).to(device)
-    method = kind(net, with_values(kind.settings_type(), settings), generator_for("noise", seed, device=device))
+    method = kind(net, replace_fields(kind.settings_type(), settings), generator_for("noise", seed, device=device))
     training = Training(
         Schedule(epochs=epochs, patience=1),
         batch_size=32,

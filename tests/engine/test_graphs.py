@@ -12,7 +12,7 @@ from tests.support import tiny_stream
 from ucb.data.streams import TensorExamples
 from ucb.engine import DivergedError, Observer
 from ucb.engine.runner import find_side_by_side_obstacle, run_side_by_side
-from ucb.engine.training import CapturedSteps, bytes_when_ready, changed, marks_of, ready_inputs, rows_at_once
+from ucb.engine.training import CapturedSteps, changed, count_prepared_bytes, mark_state, prepare_inputs, rows_at_once
 from ucb.methods import known_methods
 
 METHODS = list(known_methods())
@@ -47,7 +47,7 @@ def test_the_state_tells_whether_a_step_changes_more_than_tensors_in_their_place
     method, x, y = begun(name), torch.randn(32, 8), torch.zeros(32, dtype=torch.long)
     for _ in range(2):
         method.learn(x, y)
-    before, net = marks_of(method), {n: p.clone() for n, p in method.net.state_dict().items()}
+    before, net = mark_state(method), {n: p.clone() for n, p in method.net.state_dict().items()}
     method.learn(x, y)
     assert any(not torch.equal(net[n], p) for n, p in method.net.state_dict().items())
     assert (changed(before, method) is None) == (name not in BY_HAND)
@@ -55,11 +55,11 @@ def test_the_state_tells_whether_a_step_changes_more_than_tensors_in_their_place
 
 def test_a_tensor_that_is_replaced_or_a_number_that_counts_is_named():
     method = begun("ord-ft")
-    before = marks_of(method)
+    before = mark_state(method)
     method.net.heads[0].weight = nn.Parameter(method.net.heads[0].weight.detach().clone())
     assert changed(before, method).startswith("net.heads.0.weight changes")
     method = begun("ord-ft")
-    before = marks_of(method)
+    before = mark_state(method)
     method.set_rate(0.123)
     assert "lr changes" in changed(before, method)
 
@@ -68,7 +68,7 @@ def test_a_tensor_that_is_made_for_the_state_alone_counts_by_what_it_holds():
     run = small_run("packnet")
     run.learn()
     method = run.method
-    before = marks_of(method)
+    before = mark_state(method)
     assert changed(before, method) is None
     owner = next(iter(method.owners.of.values())).view(-1)
     owner[0] = 2 if owner[0] == 1 else 1
@@ -91,7 +91,7 @@ def replay(monkeypatch, kind=CapturedSteps):
     made = []
 
     def steps_for(method, data, memory):
-        made.append(kind(method, data, *ready_inputs(data), Records()))
+        made.append(kind(method, data, *prepare_inputs(data), Records()))
         return made[-1]
 
     monkeypatch.setattr("ucb.engine.loop.steps_for", steps_for)
@@ -131,7 +131,7 @@ def test_a_run_that_keeps_no_checkpoints_never_stops_for_one(monkeypatch, tmp_pa
 
 def test_memory_is_counted_of_inputs_as_the_net_gets_them():
     task = dataclasses.replace(tiny_stream().tasks[0], prepare=lambda x: x.double().repeat(1, 3))
-    assert bytes_when_ready(task) == len(task.train) * 8 * 3 * 8
+    assert count_prepared_bytes(task) == len(task.train) * 8 * 3 * 8
 
 
 @pytest.mark.gpu

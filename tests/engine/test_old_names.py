@@ -12,8 +12,8 @@ from ucb import engine
 from ucb.cli import app as commands
 from ucb.engine import InterruptedRunError, Observer
 from ucb.engine.checkpoint import FolderCheckpoints
-from ucb.engine.config import Job, own_recipe, parse_values, with_recipe
-from ucb.engine.runner import job_in
+from ucb.engine.config import Job, apply_recipe, own_recipe, parse_values
+from ucb.engine.runner import read_job
 from ucb.experiments.report.comparison import groups_of
 from ucb.experiments.report.results import results_at
 from ucb.experiments.reproduce.definitions import differences
@@ -36,7 +36,7 @@ def test_names_are_renewed_at_every_depth_and_what_is_gone_is_left_out():
 @pytest.mark.usefixtures("renamed")
 def test_words_may_use_an_old_name():
     assert parse_values({"pace": "0.5", "together": "false"}, {"lr": float}) == {"lr": 0.5}
-    job = with_recipe(Job("mnist-5split", "ord-ft"), {"together": "false", "pace": 0.125})
+    job = apply_recipe(Job("mnist-5split", "ord-ft"), {"together": "false", "pace": 0.125})
     assert "together" not in job.training
     assert job.settings["lr"] == 0.125
 
@@ -59,7 +59,7 @@ def test_a_recipe_and_a_configuration_with_old_names(tmp_path):
     old = dataclasses.asdict(small_job())
     old["training"]["together"], old["settings"] = True, {"pace": 0.5}
     (tmp_path / "config.json").write_text(json.dumps(old))
-    assert job_in(tmp_path) == dataclasses.replace(small_job(), settings={"lr": 0.5})
+    assert read_job(tmp_path) == dataclasses.replace(small_job(), settings={"lr": 0.5})
 
 
 class Cut(Observer):

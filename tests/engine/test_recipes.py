@@ -8,7 +8,7 @@ from typer.testing import CliRunner
 
 from ucb.cli import app as commands
 from ucb.engine import Job
-from ucb.engine.config import Recipe, own_recipe, recipe_for, with_recipe
+from ucb.engine.config import Recipe, apply_recipe, own_recipe, recipe_for
 from ucb.experiments.reproduce.definitions import recipe_of, table_named
 
 SMALL = ["run", "mnist-5split", "--method", "ord-ft", "--tasks", "1", "--hidden", "4", "--set", "eval_samples=1"]
@@ -86,5 +86,5 @@ def test_a_recipe_that_cannot_be_read_is_named(mine, text):
 def test_what_fades_passes_by_once_whatever_a_recipe_says():
     recipe = Recipe(training={"epochs": 6}, settings={"lr": 0.1})
     order = Job("mnist-permuted", "ord-ft", blur=0.5)
-    assert with_recipe(order, {}, recipe).training == {"epochs": 1}
-    assert with_recipe(dataclasses.replace(order, blur=None), {}, recipe).training == {"epochs": 6}
+    assert apply_recipe(order, {}, recipe).training == {"epochs": 1}
+    assert apply_recipe(dataclasses.replace(order, blur=None), {}, recipe).training == {"epochs": 6}

@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from ucb.engine.config import with_values
+from ucb.engine.config import replace_fields
 from ucb.methods import TaskInfo, known_methods
 from ucb.nets import HeadedNet, mlp
 
@@ -19,7 +19,7 @@ def conv_net(head_sizes=(2, 2, 2)):
 def made(name, net, seed=0, **settings):
     """A method with its own generator."""
     kind = known_methods()[name]
-    return kind(net, with_values(kind.settings_type(), settings), torch.Generator().manual_seed(seed))
+    return kind(net, replace_fields(kind.settings_type(), settings), torch.Generator().manual_seed(seed))
 
 
 def small_net(head_sizes=(2, 2, 2)):

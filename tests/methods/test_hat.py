@@ -5,7 +5,7 @@ import torch
 
 from tests.methods.data import Given
 from tests.nets.test_stages import conv_net
-from ucb.engine.config import with_values
+from ucb.engine.config import replace_fields
 from ucb.methods import EvalContext, TaskInfo
 from ucb.methods.hat import HAT, HATSettings
 from ucb.nets import mlp
@@ -15,7 +15,7 @@ X, Y = torch.randn(20, 1, 8, 8, generator=torch.Generator().manual_seed(1)), tor
 
 def hat(net=None, seed=0, **settings):
     generator = torch.Generator().manual_seed(seed)
-    return HAT(conv_net() if net is None else net, with_values(HATSettings(), settings), generator)
+    return HAT(conv_net() if net is None else net, replace_fields(HATSettings(), settings), generator)
 
 
 def task(index, batches=1, head=None, outputs=None):

@@ -14,7 +14,7 @@ from ucb.data.streams import from_arrays
 from ucb.data.streams.tasks import Preparation
 from ucb.engine import Job, Observer, Run, Schedule, Training
 from ucb.engine.checkpoint import pack, unpack
-from ucb.engine.config import with_values
+from ucb.engine.config import replace_fields
 from ucb.methods import EvalContext, TaskInfo, known_methods
 from ucb.nets import HeadedNet, alexnet, resnet18
 from ucb.nets.stages import draw_weights, split
@@ -68,7 +68,7 @@ def learner(name, make_net, heads=(2, 2, 2), seed=0):
     known = {field.name for field in dataclasses.fields(kind.settings_type)}
     settings = {key: value for key, value in QUIET.items() if key in known} | SETTINGS.get(name, {})
     torch.manual_seed(derive_seed("weights", seed))
-    return kind(make_net(heads), with_values(kind.settings_type(), settings), generator_for("noise", seed))
+    return kind(make_net(heads), replace_fields(kind.settings_type(), settings), generator_for("noise", seed))
 
 
 def coloured(tasks=2, train=9, test=4):

@@ -34,12 +34,12 @@ def share_the_machine() -> None:
     """Let threads wait asleep, and be no more than the cores that this process may use. The user's own words count."""
     if not any(name in os.environ for name in (*WAITING, "KMP_BLOCKTIME")):
         os.environ.update(WAITING)
-    granted = granted_cores()
+    granted = count_granted_cores()
     if granted is not None and granted < _usable_cores():
         os.environ.setdefault(THREADS, str(granted))
 
 
-def granted_cores(root: Path = CONTROL_GROUPS) -> int | None:
+def count_granted_cores(root: Path = CONTROL_GROUPS) -> int | None:
     """Return the cores' worth of time that a container may use, rounded up; None where there is no limit.
 
     A container sees all cores of the machine, and one thread for each would spend its time waiting for the others.

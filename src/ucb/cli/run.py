@@ -104,9 +104,9 @@ def resume_command(
     The result is the same to the last bit; after learning side by side with other runs, it is the same up to rounding.
     """
     from ucb import engine
-    from ucb.engine.runner import job_in
+    from ucb.engine.runner import read_job
 
-    _show_run(job_in(folder), folder, partial(engine.resume, folder))
+    _show_run(read_job(folder), folder, partial(engine.resume, folder))
 
 
 def report_command(
@@ -153,7 +153,7 @@ def make_job(order: Job, options: Mapping[str, Any], words: Iterable[str], recip
     ``order`` says what to learn, how and with which net; the settings of all three come together here. Without a
     ``recipe`` it is the package's.
     """
-    from ucb.engine.config import list_settings, with_recipe
+    from ucb.engine.config import apply_recipe, list_settings
 
     known = list_settings(order)
     chosen = {name: value for name, value in options.items() if value is not None}
@@ -163,7 +163,7 @@ def make_job(order: Job, options: Mapping[str, Any], words: Iterable[str], recip
     pairs = [word.partition("=") for word in words]
     if wrong := ["".join(pair) for pair in pairs if not (pair[0] and pair[1])]:
         raise ValueError(f"--set takes KEY=VALUE, not {wrong[0]!r}")
-    return with_recipe(order, {key: value for key, _, value in pairs} | chosen, recipe)
+    return apply_recipe(order, {key: value for key, _, value in pairs} | chosen, recipe)
 
 
 def parse_seeds(word: str) -> list[int]:

@@ -92,7 +92,7 @@ def tune_command(
         say(f"{recipe['found']}: {_words(recipe['settings'])}")
         for path in record.write_recipes(recipe, out):
             say(f"the recipe is {path}")
-        if control := record.searched_control(out):
+        if control := record.find_searched_control(out):
             say(f"{control} is left as it is: the settings of UCB's control were searched too")
 
 

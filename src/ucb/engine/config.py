@@ -40,7 +40,7 @@ def field_types(dataclass: type) -> dict[str, Any]:
     return {field.name: hints[field.name] for field in dataclasses.fields(dataclass)}
 
 
-def with_values(base: T, values: Mapping[str, Any]) -> T:
+def replace_fields(base: T, values: Mapping[str, Any]) -> T:
     """Return a copy of the dataclass ``base`` with some fields set from words or numbers."""
     return dataclasses.replace(base, **parse_values(values, field_types(type(base))))  # type: ignore[type-var]
 
@@ -178,7 +178,7 @@ class Job:
         """Return the run that this job describes; nothing has been learnt yet. ``stream`` stands in for its own."""
         observer = Observer() if observer is None else observer
         kind = find_method(self.method)
-        settings = with_values(kind.settings_type(), self.settings)
+        settings = replace_fields(kind.settings_type(), self.settings)
         training = _training(self.training)
         device = find_device(self.device)
         options = parse_values(self.net_options, net_options(self.net_name), f"the net {self.net_name} has no option")
@@ -255,7 +255,7 @@ def kind_of(order: Job) -> str:
     return order.benchmark if order.blur is None else f"{order.benchmark}-blurred"
 
 
-def with_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = None) -> Job:
+def apply_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = None) -> Job:
     """Return the job: what ``order`` says to learn, with the recipe's settings and over them ``values``.
 
     Without a ``recipe`` it is the one of the method on the benchmark.

@@ -11,7 +11,7 @@ from ucb.bayes.predict import Prediction, from_logits
 from ucb.checks import find_device
 from ucb.data.streams.tasks import Stream, Task
 from ucb.engine import checkpoint
-from ucb.engine.config import with_values
+from ucb.engine.config import replace_fields
 from ucb.engine.loop import Run
 from ucb.engine.result import TaskMetrics
 from ucb.engine.training import Training
@@ -59,7 +59,7 @@ class Learner:
                 "give it HeadedNet(trunk, features, stream.head_sizes)"
             )
         kind, where = find_method(method), find_device(device)
-        chosen = with_values(kind.settings_type(), settings)
+        chosen = replace_fields(kind.settings_type(), settings)
         self.run = Run(
             stream,
             kind(net.to(where), chosen, generator_for("noise", seed, device=where)),

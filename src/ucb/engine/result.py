@@ -228,7 +228,7 @@ def result_of(run: Run, config: dict[str, Any], company: Company | None = None) 
         "epochs": run.progress.epochs_used,
         "sigma": sigma_movement(run.method) if isinstance(run.method, BayesianMethod) else None,
         "sigma_by_task": run.progress.sigma or None,
-        "weights": weight_count(run.method),
+        "weights": count_weights(run.method),
         "stored_values": stored_values(run.method.state_dict()),
         "config": config,
         "versions": {**versions(run.device), "kernels": ", then ".join(run.progress.kernels)},
@@ -262,7 +262,7 @@ def summarize_bins(bins: list[list[list[float]]]) -> list[dict[str, list[float]]
     ]
 
 
-def weight_count(method: Method) -> int:
+def count_weights(method: Method) -> int:
     """Count the net's weights: a Gaussian one counts once."""
     values = sum(p.numel() for p in method.net.parameters())
     return values - sum(g.mu.numel() for _, g in gaussians(method.net))

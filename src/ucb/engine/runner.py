@@ -92,7 +92,7 @@ def start(job: Job, folder: Path, observer: Observer | None = None) -> Found:
 
 def resume(folder: Path, observer: Observer | None = None) -> Found:
     """Go on with the job in ``folder``; if it is done, return its result."""
-    return _run_alone(PlannedRun(job_in(folder), folder, observer))
+    return _run_alone(PlannedRun(read_job(folder), folder, observer))
 
 
 def carry_out_all(planned_runs: Sequence[PlannedRun]) -> list[Found | Exception]:
@@ -139,7 +139,7 @@ def _prepare(planned: PlannedRun) -> PreparedRun | None:
     if is_new:
         refuse_folder(planned.folder)
     else:
-        planned = planned._replace(job=job_in(planned.folder))
+        planned = planned._replace(job=read_job(planned.folder))
     return PreparedRun(planned.job.run(planned.folder, planned.observer), planned, is_new)
 
 
@@ -210,7 +210,7 @@ def _attempt(work: Callable[..., Result], *inputs: Any) -> Result | Exception:
         return error
 
 
-def job_in(folder: Path) -> Job:
+def read_job(folder: Path) -> Job:
     """Return the job whose run is in ``folder``."""
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")

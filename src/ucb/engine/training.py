@@ -297,7 +297,7 @@ class CapturedSteps(Steps):
             return
         else:
             self.warm[rows] += 1
-            before = marks_of(self.method)
+            before = mark_state(self.method)
             self._step(rows)
             if self.warm[rows] == WARM_UP:
                 self.obstacle, self.is_warm = changed(before, self.method), True
@@ -332,27 +332,27 @@ def steps_for(method: Method, data: TaskBatches, memory: GraphMemory | None) -> 
     """Return the steps that learn a task, captured where that can be and there is memory for graphs."""
     if data.device.type != "cuda" or memory is None:
         return Steps(method, data)
-    ready = ready_inputs(data)
+    ready = prepare_inputs(data)
     return Steps(method, data, ready) if isinstance(ready, str) else CapturedSteps(method, data, *ready, memory)
 
 
-def ready_inputs(data: TaskBatches) -> tuple[Tensor, Tensor] | str:
+def prepare_inputs(data: TaskBatches) -> tuple[Tensor, Tensor] | str:
     """Return a task's training inputs and labels on the device, ready for the net, or why they cannot lie there."""
     if not data.task.train.is_fixed:
         return "its examples are read when they are needed"
-    size = bytes_when_ready(data.task)
+    size = count_prepared_bytes(data.task)
     if data.device.type == "cuda" and size > SHARE * torch.cuda.mem_get_info(data.device)[0]:
         return f"a task's inputs take {size / 2**30:.1f} GiB, too much of this GPU's memory"
     x, y = (torch.cat(parts) for parts in zip(*replace(data, batch_size=4096).train(), strict=True))
     return x, y
 
 
-def bytes_when_ready(task: Task) -> int:
+def count_prepared_bytes(task: Task) -> int:
     """Return the memory of a task's training inputs once they are ready for the net, however the task prepares them."""
     return len(task.train) * task.prepare(task.train.first()).nbytes
 
 
-def marks_of(method: Method) -> dict[str, Any]:
+def mark_state(method: Method) -> dict[str, Any]:
     """Return everything in a method's state but its generator's, by its path: tensors themselves, and other values."""
     return dict(_list_marks("", {name: value for name, value in method.state_dict().items() if name != "generator"}))
 
@@ -362,7 +362,7 @@ def changed(before: dict[str, Any], method: Method) -> str | None:
 
     A tensor that is made for the state alone lies elsewhere each time: its contents count then.
     """
-    after, again = marks_of(method), marks_of(method)
+    after, again = mark_state(method), mark_state(method)
     for path in sorted({*before, *after}):
         old, new = before.get(path), after.get(path)
         if _same_place(old, new):

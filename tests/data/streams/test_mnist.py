@@ -7,7 +7,7 @@ import torch
 from tools.pack_mnist import pack, read_raw
 from ucb.data.catalogue import find
 from ucb.data.streams import load_mnist
-from ucb.data.streams.sources import IDX_SIZES, packed_path, unpack
+from ucb.data.streams.sources import IDX_SIZES, find_packed_file, unpack
 
 IDX_FILES = [file.instead[0] for file in find("mnist").files]
 
@@ -53,13 +53,13 @@ def test_loaded_once():
 
 
 def test_packed_file_is_small():
-    assert packed_path().stat().st_size < 10e6
+    assert find_packed_file().stat().st_size < 10e6
 
 
 @pytest.mark.parametrize("damage", ["flip", "truncate", "empty"])
 def test_a_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "digits.xz"
-    packed = bytearray(packed_path().read_bytes())
+    packed = bytearray(find_packed_file().read_bytes())
     if damage == "flip":
         packed[len(packed) // 2] ^= 1
     path.write_bytes({"flip": packed, "truncate": packed[:-1], "empty": b""}[damage])

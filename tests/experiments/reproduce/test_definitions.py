@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from ucb.data.streams import BENCHMARKS
-from ucb.engine.config import with_values
+from ucb.engine.config import replace_fields
 from ucb.experiments.reproduce import paper
 from ucb.experiments.reproduce.definitions import home_of, job_of, recipe_of, table_named, tables, units_for
 from ucb.methods import find_method, known_methods
@@ -24,7 +24,7 @@ def job_for(table, row):
 def settings_for(table, row):
     """The settings that a row really runs with, defaults included."""
     job = job_for(table, row)
-    return with_values(find_method(job.method).settings_type(), job.settings)
+    return replace_fields(find_method(job.method).settings_type(), job.settings)
 
 
 @pytest.mark.parametrize(("table", "row"), ROWS)

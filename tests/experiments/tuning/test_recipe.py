@@ -60,7 +60,7 @@ def test_ucbs_recipe_serves_its_control_until_that_is_searched(tmp_path):
     record, out = filled(tmp_path, [point]), tmp_path / "recipes"
     recipe = record.recipe({"lr": (0.1,)}, [point], 6)
     ucb, control = (out / "mnist-5split" / f"{name}.json" for name in ("ucb", "uniform-lr"))
-    assert record.searched_control(out) is None
+    assert record.find_searched_control(out) is None
     assert record.write_recipes(recipe, out) == [ucb, control]
     kept = json.loads(control.read_text())
     assert kept["settings"] == point
@@ -72,5 +72,5 @@ def test_ucbs_recipe_serves_its_control_until_that_is_searched(tmp_path):
     assert other.write_recipes(other.recipe({"lr": (0.3,)}, [{"lr": 0.3}], 6), out) == [control]
     before = control.read_bytes()
     assert record.write_recipes(recipe, out) == [ucb]
-    assert record.searched_control(out) == control
+    assert record.find_searched_control(out) == control
     assert control.read_bytes() == before

@@ -119,7 +119,7 @@ class MNIST(NamedTuple):
     y_test: Tensor
 
 
-def packed_path() -> Path:
+def find_packed_file() -> Path:
     """Return where the packed digits lie."""
     return Path(str(files("ucb") / "data" / "mnist.xz"))
 
@@ -138,7 +138,7 @@ def unpack(path: Path) -> MNIST:
 @cache
 def load_mnist() -> MNIST:
     """Return the digits. They are read once and shared by all callers, so do not write into them."""
-    return unpack(packed_path())
+    return unpack(find_packed_file())
 
 
 @cache

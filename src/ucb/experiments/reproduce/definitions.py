@@ -18,7 +18,7 @@ import torch
 
 from ucb.checks import nearest
 from ucb.data.streams import benchmark
-from ucb.engine.config import Job, Recipe, recipe_for, with_recipe
+from ucb.engine.config import Job, Recipe, apply_recipe, recipe_for
 from ucb.methods import find_method
 from ucb.methods.bayesian import BayesianMethod
 from ucb.nets import build_net
@@ -149,7 +149,7 @@ def job_of(row: ReproducedRow, seed: int = 0, device: str = "cpu") -> Job:
     values = dict(row.settings)
     if row.budget is not None and "hidden" not in values:
         values["hidden"] = [units_for(row.budget, order)]
-    return with_recipe(order, values, recipe_of(row))
+    return apply_recipe(order, values, recipe_of(row))
 
 
 def recipe_of(row: ReproducedRow) -> Recipe:

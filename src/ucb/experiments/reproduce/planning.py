@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 from ucb import checks
 from ucb.engine import Job
-from ucb.engine.runner import CONFIG, RESULT, job_in
+from ucb.engine.runner import CONFIG, RESULT, read_job
 from ucb.experiments.reproduce.definitions import ROOM, ReproducedRow, ReproducedTable, differences, home_of, job_of
 from ucb.storage import read_json
 
@@ -122,7 +122,7 @@ def _progress_of_folder(job: Job, folder: Path) -> RunProgress | None:
     if not (folder / CONFIG).is_file():
         return None
     try:
-        old = job_in(folder)
+        old = read_job(folder)
     except (OSError, ValueError, TypeError) as error:
         return RunProgress("damaged", (str(error),), (folder,))
     if differs := differences(dataclasses.asdict(old), job):

@@ -80,7 +80,7 @@ class TrialRecord:
     def write_recipes(self, recipe: dict[str, Any], folder: Path) -> list[Path]:
         """Write a method's recipe and, for UCB, its control's, unless that was searched itself; return the files."""
         recipes = {self.search.method: recipe}
-        if self.search.method == "ucb" and self.searched_control(folder) is None:
+        if self.search.method == "ucb" and self.find_searched_control(folder) is None:
             same = {name: recipe[name] for name in ("training", "settings")}
             why = f"{CONTROLS_SETTINGS}, so that nothing but the uncertainty differs"
             recipes[CONTROL] = same | {"found": why, "grid": {}}
@@ -89,7 +89,7 @@ class TrialRecord:
             _write(path, values)
         return paths
 
-    def searched_control(self, folder: Path) -> Path | None:
+    def find_searched_control(self, folder: Path) -> Path | None:
         """Return the recipe of UCB's control, where it comes from a search of its own."""
         path = folder / self.search.kind / f"{CONTROL}.json"
         if self.search.method != "ucb" or not path.is_file():
