@@ -119,11 +119,11 @@ class LongRun(Run):
         self.memory, self.judging = Memory(), Counter[int]()
         super().__init__(stream, method, training, seed=0, device=device, observer=self.memory)
 
-    def _evaluate(self, index: int, after: int | None = None) -> TaskMetrics:
+    def _evaluate(self, index: int) -> TaskMetrics:
         start = time.perf_counter()
-        judgement = super()._evaluate(index, after)
-        self.judging[self.progress.task if after is None else after] += time.perf_counter() - start
-        return judgement
+        metrics = super()._evaluate(index)
+        self.judging[self.progress.task] += time.perf_counter() - start
+        return metrics
 
     @property
     def seconds(self) -> list[float]:

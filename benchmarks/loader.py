@@ -25,7 +25,7 @@ from ucb.data.streams.sources import CIFAR, Source, image_source
 from ucb.data.streams.tasks import TensorExamples
 from ucb.engine import Learner, Run, Training
 from ucb.engine.result import device_name, versions
-from ucb.engine.training import set_precision
+from ucb.engine.training import set_precision, steps_for
 from ucb.experiments.bench.timing import describe_machine
 from ucb.nets import alexnet
 from ucb.seeds import derive_seed, generator_for
@@ -60,18 +60,18 @@ def begun(stream: Stream, method: str, device: str, graphs: bool) -> Run:
     torch.manual_seed(derive_seed("weights", 0))
     net = alexnet((3, 32, 32), stream.head_sizes)
     run = Learner(net, stream, method, device=device, training=Training(batch_size=BATCH, graphs=graphs)).run
-    run._begin(stream.tasks[0])
+    run._begin(run._data_of(0))
     return run
 
 
 def through_the_engine(run: Run) -> Callable[[], None]:
     """Return what learns one epoch as the engine does; evaluation is no part of it."""
-    task = run.stream.tasks[0]
-    steps = run._steps(task)
+    data = run._data_of(0)
+    steps = steps_for(run.method, data, run.graphs)
 
     def epoch() -> None:
         run.progress.batch, run.progress.losses = 0, []
-        run._learn_epoch(task, steps)
+        run._learn_epoch(data, steps)
         run.progress.epoch += 1
 
     return epoch

@@ -20,8 +20,8 @@ from ucb.observer import Observer
 
 def test_every_held_out_input_has_its_turn():
     run = small_run("ucb-ng", samples=2)
-    run._begin(run._task(0))
-    method, data = run.method, run._data_of(run._task(0))
+    run._begin(run._data_of(0))
+    method, data = run.method, run._data_of(0)
     method.inspect_data(data)
     held, rows, seen = len(method.held_out), 6, []
     assert held == len(run.stream.tasks[0].validation)
@@ -33,7 +33,7 @@ def test_every_held_out_input_has_its_turn():
 
 def test_curvature_comes_from_held_out_inputs_and_in_a_stream_from_those_at_hand():
     run = small_run("ucb-ng")
-    run._begin(run._task(0))
+    run._begin(run._data_of(0))
     method, x, y = run.method, torch.randn(32, 8), torch.zeros(32, dtype=torch.long)
     looked, see = [], method.optimizer.see
 
@@ -44,7 +44,7 @@ def test_curvature_comes_from_held_out_inputs_and_in_a_stream_from_those_at_hand
     method.optimizer.see = noting
     method.add_gradients(x, y)
     assert torch.equal(looked[0], x)
-    method.inspect_data(run._data_of(run._task(0)))
+    method.inspect_data(run._data_of(0))
     method.add_gradients(x, y)
     held = {tuple(row.tolist()) for row in method.held_out}
     assert {tuple(row.tolist()) for row in looked[1]} <= held
@@ -55,10 +55,10 @@ def test_what_a_task_leaves_depends_on_its_last_means_alone():
     kept = []
     for noise in (1.0, 100.0):
         run = small_run("ucb-ng")
-        run._begin(run._task(0))
+        run._begin(run._data_of(0))
         for group in run.method.optimizer.gaussian_groups():
             run.method.optimizer.state[group["params"][0]]["curvature"].fill_(noise)
-        run.method.end_task(run._data_of(run._task(0)))
+        run.method.end_task(run._data_of(0))
         groups = run.method.optimizer.gaussian_groups()
         kept.append([run.method.optimizer.state[group["params"][0]]["precision"] for group in groups])
     assert all(torch.equal(a, b) for a, b in zip(*kept, strict=True))
@@ -69,8 +69,8 @@ def test_after_an_epoch_the_curvature_is_that_of_the_present_means():
     refreshed = []
     for noise, steps in ((1.0, 2.0), (100.0, 3000.0)):
         run = small_run("ucb-ng", epochs=1)
-        run._begin(run._task(0))
-        method, data = run.method, run._data_of(run._task(0))
+        run._begin(run._data_of(0))
+        method, data = run.method, run._data_of(0)
         method.inspect_data(data)
         states = [method.optimizer.state[mu] for mu in method.optimizer.learning_means()]
         for state in states:
@@ -86,7 +86,7 @@ def test_after_an_epoch_the_curvature_is_that_of_the_present_means():
 @pytest.mark.parametrize("estimator", ["local", "weights"])
 def test_a_step_spends_no_time_on_gradients_by_rho(estimator):
     run = small_run("ucb-ng", estimator=estimator)
-    run._begin(run._task(0))
+    run._begin(run._data_of(0))
     method = run.method
     before = {g: g.rho.detach().clone() for _, g in gaussians(method.net.trunk)}
     method.learn(torch.randn(32, 8), torch.zeros(32, dtype=torch.long))

@@ -100,7 +100,7 @@ def test_kernels_are_switched_off_inside_the_block_alone(before, monkeypatch):
 
 
 def test_kernels_that_stay_on_are_not_timed_as_if_they_were_off(monkeypatch):
-    monkeypatch.setattr(timing.fused, "available", lambda device: True)
+    monkeypatch.setattr(timing.launch, "available", lambda device: True)
     with pytest.raises(RuntimeError, match="cannot be switched off"), without_kernels(CPU):
         pass
 

@@ -9,6 +9,7 @@ import pytest
 
 from ucb.experiments.tuning.records import TrialRecord
 from ucb.experiments.tuning.search import Search
+from ucb.storage import rename_old_keys
 
 RESULTS = Path(__file__).resolve().parents[3] / "results"
 SEARCH = Search("mnist-permuted", "ord-ft", 2, single_head=True, net_options={"hidden": [8]})
@@ -95,7 +96,7 @@ def test_every_record_of_ours_can_be_gone_on_with(path):
     values["name"] = path.parent.name.removesuffix("-all-tasks")
     record = TrialRecord(Search(**values), RESULTS)
     assert record.path == path
-    assert record.trials == kept["trials"]
+    assert record.trials == [trial | {"settings": rename_old_keys(trial["settings"])} for trial in kept["trials"]]
 
 
 @pytest.mark.parametrize(
