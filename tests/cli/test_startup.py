@@ -93,3 +93,11 @@ def test_the_shell_completes(words, known):
     command = [sys.executable, "-m", "ucb"]
     answer = subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True)
     assert set(answer.stdout.split()) == {*known}, answer.stderr
+
+
+@pytest.mark.parametrize("words", [(), ("data",)], ids=["ucb", "ucb data"])
+def test_a_command_without_words_shows_its_help_in_lines(words):
+    answer = ucb(*words)
+    assert "\\n" not in answer.output
+    assert "Commands:\n" in answer.output
+    assert len(answer.output.splitlines()) > 5

@@ -92,7 +92,8 @@ def _escape_refusals() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if isinstance(message := getattr(error, "message", None), str):
+        message, is_help = getattr(error, "message", None), type(error).__name__ == "NoArgsIsHelpError"
+        if isinstance(message, str) and not is_help:  # the help is ours, and has lines
             error.message = escape(message)  # type: ignore[attr-defined]
         raise
 
