@@ -212,3 +212,7 @@ def test_what_held_out_data_cannot_judge_has_no_score():
     (found,) = trial.try_together(search, [point])
     assert found["score"] is None
     assert "no score" in found["failed"]
+
+
+def test_a_grid_may_use_the_name_that_a_setting_had_before():
+    assert grid_of("ucb", instead={"spread": ["0.5"]})["init_std_ratio"] == (0.5,)

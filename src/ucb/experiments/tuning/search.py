@@ -17,6 +17,7 @@ from ucb.engine.config import field_types, parse_values
 from ucb.engine.loop import Run
 from ucb.engine.training import Schedule
 from ucb.methods import find_method
+from ucb.storage import rename_old_keys
 
 Point = dict[str, Any]
 """Settings to try."""
@@ -87,7 +88,7 @@ def grid_of(method: str, *, prior: bool = False, instead: Mapping[str, Sequence[
         if strange := [name for name in PRIOR if name not in known]:
             raise ValueError(f"{method} has no prior to choose: it has no setting {strange[0]!r}")
         grid |= PRIOR
-    for name, values in (instead or {}).items():
+    for name, values in rename_old_keys(dict(instead or {})).items():
         words = [parse_values({name: value}, known, f"{method} has no setting")[name] for value in values]
         if not words:
             raise ValueError(f"{name} needs values to try")
