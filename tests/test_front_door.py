@@ -11,11 +11,20 @@ from pathlib import Path
 import pytest
 
 import ucb
+from ucb.methods.base import methods_by_name
 
 ROOT = Path(__file__).parent.parent
 NAMES = [name for name in ucb.__all__ if name != "__version__"]
 TASKS = re.findall(r"^## (.+?)\n(.*?)(?=^## |\Z)", (ROOT / "docs" / "api.md").read_text(), re.DOTALL | re.MULTILINE)
 MOST_LINES = 12
+
+
+@pytest.fixture(autouse=True)
+def _methods_stay():
+    """Methods that an example registers are gone for other tests of this process, which list all methods."""
+    yield
+    for name in [name for name, kind in methods_by_name.items() if not kind.__module__.startswith("ucb.methods.")]:
+        del methods_by_name[name]
 
 
 def needs(name):
