@@ -192,6 +192,14 @@ class PreviousPosterior(Prior):
             known = {name.replace(".", "/"): Normal(F.softplus(g.rho), g.mu) for name, g in gaussians(net)}
         self.known = nn.ModuleDict(known)
 
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
+        """Load a state; of weights that it does not name nothing is known."""
+        named = {key.split(".")[1] for key in state_dict if key.startswith("known.")}
+        for key in [*self.known]:
+            if key not in named:
+                del self.known[key]
+        return super().load_state_dict(state_dict, strict, assign)
+
     def of(self, name: str) -> Prior:
         """Return the remembered Gaussian of ``name``, or ``otherwise``."""
         key = name.replace(".", "/")

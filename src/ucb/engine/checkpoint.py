@@ -13,7 +13,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
-from itertools import islice
+from itertools import dropwhile, islice
 from pathlib import Path
 from typing import Any, Protocol, Self
 
@@ -222,11 +222,12 @@ class Progress:
 
     def add(self, row: list[TaskMetrics]) -> None:
         """Keep the judgement of all tasks so far, after one more of them."""
-        judged = [judgement for judgement in row if not math.isnan(judgement.accuracy)]
+        judged = [*dropwhile(lambda judgement: math.isnan(judgement.accuracy), row)]
         self.rows.append([judgement.accuracy for judgement in judged])
         self.own.append(row[-1].figures)
         self.last = [judgement.figures for judgement in judged]
-        self.bins = [judgement.bins for judgement in judged]
+        none = next(([[0.0] * 3] * len(judgement.bins) for judgement in judged if judgement.bins), [])
+        self.bins = [judgement.bins or none for judgement in judged]
 
     @property
     def metrics_last(self) -> list[TaskMetrics]:

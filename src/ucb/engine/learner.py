@@ -1,90 +1,156 @@
-"""The engine for a program of one's own: a net, a method, and tasks one after another."""
+"""The engine for a program of one's own: a net, a method, and tasks one after another, as they come."""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-from torch import Tensor
+import torch
+from torch import nn
 
 from ucb.bayes.predict import Prediction, from_logits
 from ucb.checks import find_device
-from ucb.data.streams.tasks import Stream, Task
+from ucb.data.streams.given import Given, Handover
+from ucb.data.streams.loaders import AsGiven, LoaderExamples, NoExamples, SplitBatch, move, split_batch
+from ucb.data.streams.tasks import Preparation, Scenario, Stream, Task
 from ucb.engine import checkpoint
+from ucb.engine.checkpoint import FolderCheckpoints, State
 from ucb.engine.config import replace_fields
 from ucb.engine.loop import Run
-from ucb.engine.result import TaskMetrics
-from ucb.engine.training import Training
-from ucb.methods import EvalContext, find_method
+from ucb.engine.result import TaskMetrics, evaluate
+from ucb.engine.training import Schedule, Training
+from ucb.methods import EvalContext, Method, find_method
+from ucb.methods.base import grow
+from ucb.metrics import AccuracyMatrix
 from ucb.nets import HeadedNet
+from ucb.nets.heads import GrowingHead
 from ucb.observer import Observer
-from ucb.seeds import generator_for
+from ucb.seeds import derive_seed, generator_for
 from ucb.storage import ceilings, read_bytes, write_atomically
+
+AS_THEY_COME = "tasks as they come"
+"""The name of a stream that nobody knows beforehand."""
 
 
 class Learner:
-    """Learns the tasks of a stream with a method; ``settings`` are the method's own (``lr``, ``samples``, ...).
+    """Learns tasks with a method, one after another, as they come or as a stream lists them.
 
-    - ``net``: a :class:`ucb.nets.HeadedNet` with ``stream.head_sizes``; a Bayesian method makes its Bayesian twin.
-    - ``stream``: tasks from ``benchmark``, ``from_arrays`` or ``from_datasets``.
-    - ``method``: a name of ``ucb list methods``, or of a class of your own under ``@ucb.method``.
+    - ``net``: any module from a batch to features ``[rows, features]``, to which heads are added as tasks come; or a
+      :class:`ucb.HeadedNet` that has its heads. A Bayesian method makes the Bayesian twin.
+    - ``stream``: tasks from ``benchmark``, ``from_arrays`` or ``from_datasets``; without it, tasks come to ``learn``.
+    - ``method``: a name of ``ucb list methods``, ``"package.module:Class"``, a class, or an object that holds its net.
+    - ``scenario``: of tasks that come, one of "task-incremental", "domain-incremental" and "class-incremental".
     - ``seed``, ``device``, ``training``: the randomness, cpu or cuda, and how to train.
+    - ``split``: takes a batch of a loader to inputs and targets; a pair and a mapping with ``labels`` need none.
+    - ``folder``: where checkpoints go while a task is learnt; ``Learner.load`` goes on from there.
+    - ``settings`` are the method's own (``lr``, ``samples``, ...).
 
     >>> import torch, ucb
+    >>> from torch.utils.data import DataLoader, TensorDataset
     >>> x, y = torch.randn(200, 4), torch.arange(200) % 2
-    >>> stream = ucb.from_arrays("mine", {"first": (x, y, x, y), "second": (-x, y, -x, y)})
-    >>> net = ucb.HeadedNet(torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU()), 8, stream.head_sizes)
-    >>> learner = ucb.Learner(net, stream, "ucb", training=ucb.Training(ucb.Schedule(epochs=1)), samples=2)
-    >>> [len(learner.learn(task)) for task in stream.tasks]  # each time, all tasks so far are judged
-    [1, 2]
-    >>> learner.predict(x, task=0).probabilities.shape
-    torch.Size([200, 2])
+    >>> trunk = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.ReLU())
+    >>> learner = ucb.Learner(trunk, method="ucb", training=ucb.Training(ucb.Schedule(epochs=1)), samples=2)
+    >>> for inputs in (x, -x):
+    ...     loader = DataLoader(TensorDataset(inputs, y), batch_size=32, shuffle=True)
+    ...     metrics = learner.learn(loader, test=loader)  # of all tasks so far
+    >>> len(metrics), learner.predict(x, task=0).probabilities.shape
+    (2, torch.Size([200, 2]))
     """
 
     def __init__(
         self,
-        net: HeadedNet,
-        stream: Stream,
-        method: str = "ucb",
+        net: nn.Module | None = None,
+        stream: Stream | None = None,
+        method: str | type[Method] | Method = "ucb",
         *,
+        scenario: Scenario | str | None = None,
         seed: int = 0,
         device: str = "cpu",
         training: Training | None = None,
         observer: Observer | None = None,
+        split: SplitBatch = split_batch,
+        folder: str | Path | None = None,
         **settings: Any,
     ) -> None:
-        if not isinstance(net, HeadedNet):
-            raise TypeError(
-                f"a learner needs a head for each task, and {type(net).__name__} has none: "
-                "give it HeadedNet(trunk, features, stream.head_sizes)"
-            )
-        kind, where = find_method(method), find_device(device)
-        chosen = replace_fields(kind.settings_type(), settings)
-        self.run = Run(
-            stream,
-            kind(net.to(where), chosen, generator_for("noise", seed, device=where)),
-            Training() if training is None else training,
-            seed=seed,
-            device=where,
-            observer=observer,
-            identity={"stream": stream.name, "method": method, "seed": seed, **settings},
-        )
+        if stream is not None and scenario is not None:
+            raise ValueError("a stream has its scenario: leave scenario= out")
+        scenario = Scenario.named(scenario) if isinstance(scenario, str) else scenario or Scenario()
+        if not scenario.boundaries:
+            raise ValueError("tasks that come one by one have boundaries: give a stream to learn without them")
+        self.seed, self.device, self.observer, self.split = seed, find_device(device), observer, split
+        self.training = Training() if training is None else training
+        self._stream = stream or Stream(AS_THEY_COME, (), scenario, is_open=True)
+        self._made = method if isinstance(method, Method) else None
+        self._kind = type(method) if isinstance(method, Method) else find_method(method)
+        self._given_settings = settings
+        if self._made is not None and (settings or net is not None):
+            raise ValueError("a method that is an object has its net and its settings: leave them out")
+        self._settings = replace_fields(self._kind.settings_type(), settings)
+        if self._made is None and not isinstance(net, nn.Module):
+            raise TypeError(f"a learner needs a torch.nn.Module to learn with, not a {type(net).__name__}")
+        self._net = net
+        self._checkpoints = None if folder is None else _LearnerCheckpoints(self, Path(folder))
+        self._run: Run | None = None
+        if self._kind.can_grow is False and self._stream.is_open:
+            raise ValueError(f"{self._kind.name} must know all tasks beforehand: give the learner a stream")
+        if not self._stream.is_open:
+            self._run = self._begin(self._stream)
 
-    def learn(self, task: Task, *, old_tasks: bool = True) -> list[TaskMetrics]:
-        """Learn the stream's next task; return how well all tasks so far are known.
+    @property
+    def run(self) -> Run:
+        """The engine's run, once there is a task."""
+        if self._run is None:
+            raise ValueError("no task has come yet: call learn")
+        return self._run
 
-        Without ``old_tasks`` only the new one is judged, which takes as long for the thousandth as for the first; NaN
-        stands for what is not known of the others.
+    @property
+    def net(self) -> HeadedNet:
+        """The net that learns, with its heads; under a Bayesian method the twin."""
+        return self.run.method.net
+
+    @property
+    def matrix(self) -> AccuracyMatrix:
+        """How well each task was known after each: its ``acc`` and ``bwt`` are the field's."""
+        return self.run.matrix
+
+    def learn(
+        self,
+        train: Given | Task,
+        validation: Given = None,
+        test: Given = None,
+        *,
+        name: str | None = None,
+        classes: int | Sequence[int] | None = None,
+        old_tasks: bool = True,
+    ) -> list[TaskMetrics]:
+        """Learn one more task; return how well all tasks so far are known.
+
+        - ``train``, ``validation``, ``test``: DataLoaders (or other iterables of batches), torch data sets, arrays
+          ``(x, y)``; or ``train`` is a :class:`Task`, the next one where the learner has a stream. Without
+          ``validation`` a share of arrays or data sets is held out; a loader's rate stays the same for all epochs.
+        - ``classes``: how many there are, or their labels; else the training data is read once to find them.
+        - ``old_tasks``: whether all are judged, or the new one alone, which takes as long for the thousandth as for
+          the first. NaN stands for what is not known, as where there is no test data.
+
+        Where learning was interrupted inside a task, the same data make it go on there.
         """
-        done, tasks = self.run.progress.task, self.run.stream.tasks
-        if done == len(tasks) or task is not tasks[done]:
-            wanted = f"next is {tasks[done].name!r}" if done < len(tasks) else "all are learnt"
-            raise ValueError(f"tasks come in the stream's order, and {task.name!r} is not due: {wanted}")
-        return self.run.learn_task(old_tasks=old_tasks)
+        if not self._stream.is_open:
+            self._check_turn(train)
+        else:
+            self._take_in(train, validation, test, name, classes)
+        metrics = self.run.learn_task(old_tasks=old_tasks)
+        if self._stream.is_open and not self._kind.is_joint:  # old data is not kept
+            *others, last = self._stream.tasks
+            last = replace(last, train=NoExamples(), validation=NoExamples())
+            self._stream = self.run.stream = replace(self._stream, tasks=(*others, last))
+        return metrics
 
-    def predict(self, x: Tensor, task: int | None = None, samples: int = 10) -> Prediction:
-        """Judge inputs as the stream stores them; the task's index is needed only where the scenario tells it."""
-        stream, device = self.run.stream, self.run.device
+    def predict(self, x: Any, task: int | None = None, samples: int = 10) -> Prediction:
+        """Judge inputs as the data have them; the task's index is needed only where the scenario tells it."""
+        stream, device = self.run.stream, self.device
         if stream.scenario.task_known and task is None:
             raise ValueError("in this scenario the task is known: say its index")
         if task is not None and not 0 <= task < len(stream):
@@ -92,20 +158,224 @@ class Learner:
             known = f"tasks are {first} to {others[-1]}" if others else f"only task is {first}"
             raise ValueError(f"there is no task {task}: the stream's {known}")
         asked = EvalContext((task or 0) if stream.scenario.heads == "many" else 0, task)
-        inputs = stream.tasks[task or 0].prepare(x.to(device))
+        inputs = stream.tasks[task or 0].prepare(move(x, device))
         logits = self.run.method.logits(inputs, asked, samples, generator_for("predict", device=device))
         if task is not None:
             own = stream.outputs_of(task)
             logits = logits[..., own.start : own.stop]
         return from_logits(logits)
 
+    def evaluate(self, test: Given, task: int = 0) -> TaskMetrics:
+        """Judge test data of a task, as ``learn`` does; where the scenario hides the task, only the labels need it."""
+        stream = self.run.stream
+        own = stream.tasks[task]
+        given = self._handover(own.name, task).make_task(test, NoExamples(), test, own.labels or len(own.classes))
+        tasks = [replace(given, prepare=own.prepare) if i == task else each for i, each in enumerate(stream.tasks)]
+        asked = replace(stream, tasks=tuple(tasks))
+        seed = (self.seed, self.run.progress.task)
+        return evaluate(self.run.method, asked, task, self.training.eval_samples, self.device, seed)
+
     def save(self, path: str | Path) -> None:
         """Write everything the learner knows to one file, whole or not at all."""
-        write_atomically(Path(path), checkpoint.pack(self.run.state_dict(), sealed=True))
+        write_atomically(Path(path), checkpoint.pack(self.run.state_dict() | self.describe(), sealed=True))
 
-    def load(self, path: str | Path) -> None:
-        """Go on from a file that a learner like this one wrote."""
-        self.run.load_state_dict(_read_state(Path(path)))
+    @classmethod
+    def load(
+        cls,
+        path: str | Path,
+        net: nn.Module | None = None,
+        stream: Stream | None = None,
+        method: str | type[Method] | Method | None = None,
+        *,
+        tests: Sequence[Given] = (),
+        **options: Any,
+    ) -> Self:
+        """Return a learner that goes on where one stood that wrote this file, or checkpoints to this folder.
+
+        - ``net``: as it was given to that learner; its weights do not matter.
+        - ``stream``, ``method`` and ``options`` as that learner had them; a file says which method of the package it
+          was, and its settings, training, seed and scenario.
+        - ``tests``: the test data of tasks that are over, if they are to be judged again.
+        """
+        path = Path(path)
+        if path.is_dir():
+            state, options["folder"] = FolderCheckpoints(path).load(), path
+            if state is None:
+                raise ValueError(f"there is no checkpoint in {path}")
+        else:
+            state = _read_state(path)
+        known = state.get("learner", {})
+        made = cls(net, stream, method or known.get("method", "ucb"), **(_options_of(known) | options))
+        if made._stream.is_open:
+            for index, (task, test) in enumerate(zip(known["tasks"], _lengthen(tests, len(known["tasks"])), strict=True)):
+                made._recall(index, task, test)
+        made.run.load_state_dict(state)
+        return made
+
+    def describe(self) -> State:
+        """Return how the learner was made, and which tasks have come, as a file holds it."""
+        tasks = [{"name": t.name, "classes": list(t.classes), "labels": list(t.labels)} for t in self._stream.tasks]
+        return {
+            "learner": {
+                "method": self._kind.name,
+                "settings": dict(self._given_settings),
+                "seed": self.seed,
+                "scenario": asdict(self._stream.scenario) if self._stream.is_open else None,
+                "training": asdict(self.training),
+                "tasks": [
+                    {**told, "is_as_given": isinstance(task.prepare, AsGiven)}
+                    for told, task in zip(tasks, self._stream.tasks, strict=True)
+                ],
+            }
+        }
+
+    def _check_turn(self, task: Any) -> None:
+        """Refuse any but the stream's next task."""
+        done, tasks = self.run.progress.task, self.run.stream.tasks
+        if not isinstance(task, Task):
+            raise TypeError(f"the learner has a stream, whose tasks it learns, not a {type(task).__name__}")
+        if done == len(tasks) or task is not tasks[done]:
+            wanted = f"next is {tasks[done].name!r}" if done < len(tasks) else "all are learnt"
+            raise ValueError(f"tasks come in the stream's order, and {task.name!r} is not due: {wanted}")
+
+    def _handover(self, name: str, index: int) -> Handover:
+        return Handover(name, index, self.training.batch_size, self.seed, self.split)
+
+    def _take_in(
+        self, train: Any, validation: Any, test: Any, name: str | None, classes: int | Sequence[int] | None
+    ) -> None:
+        """Let a task come, or its data once more where it was interrupted."""
+        done = 0 if self._run is None else self._run.progress.task
+        is_under_way = done < len(self._stream.tasks)
+        if isinstance(train, Task):
+            if validation is not None or test is not None:
+                raise ValueError("a task has its validation and test data: leave them out")
+            task = train
+        else:
+            if is_under_way and classes is None:
+                classes = self._stream.tasks[done].labels or len(self._stream.tasks[done].classes)
+            title = name or (self._stream.tasks[done].name if is_under_way else f"task {done + 1}")
+            task = self._handover(title, done).make_task(train, validation, test, classes)
+        if self._checkpoints is not None and not getattr(task.train, "is_repeatable", True) and self.observer is not None:
+            self.observer.noted(
+                f"{task.name}: an IterableDataset may come in another order when it is read again: after an "
+                "interruption inside an epoch the figures may not be those of a run that was never cut"
+            )
+        if not is_under_way:
+            self._add(task)
+            return
+        waiting = self._stream.tasks[done]
+        if (waiting.name, waiting.classes) != (task.name, task.classes):
+            raise ValueError(f"{waiting.name!r} with {len(waiting.classes)} classes is under way: learn that first")
+        self._stream = self.run.stream = replace(self._stream, tasks=(*self._stream.tasks[:done], task))
+
+    def _recall(self, index: int, told: dict[str, Any], test: Given) -> None:
+        """Let a task come of which no more is known than a file tells, and perhaps its test data."""
+        classes, labels = tuple(told["classes"]), tuple(told["labels"])
+        prepare = AsGiven() if told["is_as_given"] else Preparation()
+        none = NoExamples()
+        task = Task(told["name"], classes, none, none, none, prepare, labels)
+        if test is not None:
+            shown = self._handover(task.name, index).make_task(test, none, test, labels or len(classes))
+            task = replace(task, test=shown.test)
+        self._add(task)
+
+    def _add(self, task: Task) -> None:
+        """Let a task join the stream, and the net have a head or outputs for it."""
+        longer = replace(self._stream, tasks=(*self._stream.tasks, task))
+        if self._run is None:
+            self._run = self._begin(longer)
+        elif not longer.scenario.shared_outputs:
+            net = self._make_net(longer).to(self.device)
+            self._run.method = grow(self._run.method, net)
+        self._stream = self._run.stream = longer
+
+    def _begin(self, stream: Stream) -> Run:
+        method = self._made
+        if method is None:
+            noise = generator_for("noise", self.seed, device=self.device)
+            method = self._kind(self._make_net(stream).to(self.device), self._settings, noise)
+        elif len(method.net.heads) < len(stream.head_sizes):
+            raise ValueError(f"the method's net has {len(method.net.heads)} heads for {len(stream.head_sizes)} tasks")
+        return Run(
+            stream,
+            method,
+            self.training,
+            seed=self.seed,
+            device=self.device,
+            observer=self.observer,
+            checkpoints=self._checkpoints,
+            identity={"stream": stream.name, "method": method.name, "seed": self.seed, **self._given_settings},
+        )
+
+    def _make_net(self, stream: Stream) -> HeadedNet:
+        """Return the net before it has learnt anything, with heads for the tasks so far.
+
+        A head's first weights depend on the seed and its place alone, not on when it comes.
+        """
+        assert self._net is not None
+        if isinstance(self._net, HeadedNet) and not stream.is_open:
+            return self._net
+        if not isinstance(self._net, HeadedNet):
+            self._net = HeadedNet(self._net, _count_features(self._net, stream.tasks[0], self.device), ())
+        net = copy.deepcopy(self._net)
+        sizes = [len(task.classes) for task in stream.tasks]
+        if stream.scenario.heads == "many":
+            for index in range(len(net.heads), len(sizes)):
+                net.add_head(self._make_layer(net.features, sizes[index], index))
+        elif not net.heads:
+            if stream.scenario.shared_outputs:
+                net.heads.append(self._make_layer(net.features, sizes[0], 0))
+            else:
+                head = GrowingHead(net.features)
+                head.parts.extend(self._make_layer(net.features, size, index) for index, size in enumerate(sizes))
+                net.add_head(head)
+        return net
+
+    def _make_layer(self, features: int, outputs: int, index: int) -> nn.Linear:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(derive_seed("head", self.seed, index))
+            return nn.Linear(features, outputs)
+
+
+class _LearnerCheckpoints(FolderCheckpoints):
+    """Checkpoints in a folder that also say how the learner was made."""
+
+    def __init__(self, learner: Learner, folder: Path) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        super().__init__(folder)
+        self.learner = learner
+
+    def save(self, state: State) -> None:
+        super().save(state | self.learner.describe())
+
+
+def _count_features(trunk: nn.Module, task: Task, device: torch.device) -> int:
+    """Return how many features a trunk makes of the first examples of a task."""
+    was_training = trunk.training
+    probe = HeadedNet(trunk.to(device).eval(), 1, ())
+    with torch.no_grad():
+        features = probe.trunk(move(task.prepare(task.train.first()), device))
+    trunk.train(was_training)
+    if features.dim() != 2:
+        raise ValueError(f"the net must give features [rows, features], and gives {tuple(features.shape)}")
+    return int(features.shape[1])
+
+
+def _options_of(known: dict[str, Any]) -> dict[str, Any]:
+    """Return what a file says of how its learner was made."""
+    if not known:
+        return {}
+    scenario = {} if known["scenario"] is None else {"scenario": Scenario(**known["scenario"])}
+    schedule = Schedule(**known["training"].pop("schedule"))
+    training = Training(schedule, **known["training"])
+    return {**known["settings"], **scenario, "seed": known["seed"], "training": training}
+
+
+def _lengthen(tests: Sequence[Given], length: int) -> list[Given]:
+    if len(tests) > length:
+        raise ValueError(f"there are test data of {len(tests)} tasks, and {length} have come")
+    return [*tests, *[None] * (length - len(tests))]
 
 
 def _read_state(path: Path) -> dict[str, Any]:

@@ -13,6 +13,7 @@ import torch
 
 from ucb.bayes.priors import trainable_gaussians
 from ucb.data.streams import Stream
+from ucb.data.streams.loaders import NoExamples
 from ucb.engine.checkpoint import Checkpoints, Progress, refuse_other
 from ucb.engine.result import TaskMetrics, evaluate, keep_kernels, sigma_movement
 from ucb.engine.training import GraphMemory, Plateau, Steps, TaskBatches, Training, set_precision, steps_for
@@ -75,7 +76,7 @@ class Run:
         self.seed, self.device, self.checkpoints = seed, device, checkpoints
         self.observer = Observer() if observer is None else observer
         self.progress = Progress() if start is None else start
-        self.evaluated = range(len(stream)) if evaluated is None else evaluated
+        self.evaluated = evaluated
         self.best: StateCopy | None = None
         self.stopping = False
         """Set by a signal: the run then stops after the batch at hand, where its state is whole."""
@@ -147,12 +148,17 @@ class Run:
             self.observer.noted(others)
         # On a GPU it has a stream of its own: what is no step does not wait for other runs' work.
         with self._on_stream(), set_precision(self.training.precision, self.device):
-            if not self.progress.at_start:
-                self.progress.at_start = [self._evaluate(i).accuracy for i in range(len(self.stream))]
+            self._evaluate_at_start()
             self._learn_task(old_tasks)
-        if self.progress.task == len(self.stream) and self.graphs is not None:
+        if self.progress.task == len(self.stream) and self.graphs is not None and not self.stream.is_open:
             self.graphs.give_up()
         return self.progress.metrics_last
+
+    def _evaluate_at_start(self) -> None:
+        """Note how well tasks are known before anything is learnt; of one that comes later nobody can say."""
+        known, is_fresh = self.progress.at_start, self.progress.steps == 0
+        for index in range(len(known), len(self.stream)):
+            known.append(self._evaluate(index).accuracy if is_fresh else math.nan)
 
     def _on_stream(self) -> AbstractContextManager[None]:
         if self.own_stream is None:
@@ -190,6 +196,8 @@ class Run:
     def _learn_phase(self, data: TaskBatches, epochs: int) -> None:
         progress, first = self.progress, sum(self.progress.phase_epochs)
         schedule = dataclasses.replace(self.training.schedule, epochs=epochs)
+        if self.boundaries and not data.has_held_out:  # nothing says when the rate should drop
+            schedule = dataclasses.replace(schedule, patience=epochs + 1)
         best, waited = progress.plateau_best, progress.plateau_waited
         plateau = Plateau(schedule, progress.rate, best, waited, progress.epoch - first)
         steps, rate, is_best = None, math.nan, False
@@ -205,8 +213,8 @@ class Run:
             loss = math.nan
             if self.boundaries:
                 self.method.end_epoch(data)
-                loss = self._held_out_loss(data)
-                if self.best is None and not math.isfinite(loss):
+                loss = self._held_out_loss(data) if data.has_held_out else math.nan
+                if data.has_held_out and self.best is None and not math.isfinite(loss):
                     raise DivergedError("held-out loss", loss, progress.where, self.method.settings.lr)
             self._tick()
             seconds = progress.seconds - progress.seconds_before_epoch
@@ -260,9 +268,9 @@ class Run:
             self.observer.noted(f"the steps of {self.method.name} are not captured as a CUDA graph: {obstacle}")
 
     def _learn_epoch(self, data: TaskBatches, steps: Steps) -> None:
-        progress, size, batches = self.progress, len(data.task.train), data.num_batches
+        progress, batches = self.progress, data.num_batches
         random = generator_for("order", self.seed, progress.task, progress.epoch)
-        order = torch.randperm(size, generator=random) if self.boundaries else torch.arange(size)
+        order = data.order(random, shuffle=self.boundaries)
         progress.losses = progress.losses or [0.0, 0.0]
         steps.begin(order, progress.batch)
         while progress.batch < batches:
@@ -298,8 +306,11 @@ class Run:
                 raise DivergedError("loss", value, f"{progress.where}, batch {batch}", self.method.settings.lr)
 
     def _held_out_loss(self, data: TaskBatches) -> float:
-        losses = [self.method.loss(x, y).double() * len(y) for x, y in data.validation()]
-        return float(torch.stack(losses).sum()) / len(data.task.validation)  # one look: each holds up a GPU
+        losses, rows = [], 0
+        for x, y in data.validation():
+            losses.append(self.method.loss(x, y).double() * len(y))
+            rows += len(y)
+        return float(torch.stack(losses).sum()) / rows  # one look: each holds up a GPU
 
     def _end(self, data: TaskBatches, old_tasks: bool) -> None:
         progress = self.progress
@@ -334,7 +345,8 @@ class Run:
             raise InterruptedRunError(f"stopped after task {progress.task}")
 
     def _evaluate(self, index: int) -> TaskMetrics:
-        if index not in self.evaluated:
+        is_left_out = self.evaluated is not None and index not in self.evaluated
+        if is_left_out or isinstance(self.stream.tasks[index].test, NoExamples):
             return TaskMetrics.missing()
         samples = self.training.eval_samples
         return evaluate(self.method, self.stream, index, samples, self.device, (self.seed, self.progress.task))

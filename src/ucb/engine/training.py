@@ -16,11 +16,14 @@ import torch
 from torch import Tensor
 
 from ucb import checks
+from ucb.data.streams.loaders import LoaderExamples, NoExamples
 from ucb.data.streams.tasks import Examples, Task
 from ucb.kernels.triton import steps
 from ucb.methods import Method
 
 Precision = Literal["float32", "tf32", "bf16"]
+Order = Tensor | int
+"""Of an epoch's examples: their indices, or the seed under which a loader orders them itself."""
 
 
 @contextmanager
@@ -163,23 +166,38 @@ class TaskBatches:
     @property
     def num_batches(self) -> int:
         """The number of batches in an epoch."""
-        return math.ceil(len(self.task.train) / self.batch_size)
+        return self.task.train.num_batches(self.batch_size)
 
-    def train(self, order: Tensor | None = None) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all training examples once, or those that ``order`` lists."""
+    @property
+    def has_held_out(self) -> bool:
+        """Whether examples are held out."""
+        return not isinstance(self.task.validation, NoExamples)
+
+    def order(self, random: torch.Generator, *, shuffle: bool) -> Order:
+        """Return an epoch's order, or the seed from which a loader makes its own."""
+        if isinstance(self.task.train, LoaderExamples):
+            return int(torch.randint(2**62, (), generator=random))
+        size = len(self.task.train)
+        return torch.randperm(size, generator=random) if shuffle else torch.arange(size)
+
+    def train(self, order: Order | None = None, skip: int = 0) -> Iterator[tuple[Any, Tensor]]:
+        """Yield all training examples once, or those that ``order`` lists, after the first ``skip`` batches."""
         examples = self.task.train
+        if isinstance(order, int):
+            assert isinstance(examples, LoaderExamples)
+            return self._prepare(examples.read(self.device, order, skip))
         if order is None:
             return self._prepare(examples.in_order(self.batch_size, self.device))
-        return self._prepare(examples.batches(order, self.batch_size, self.device))
+        return self._prepare(examples.batches(order[skip * self.batch_size :], self.batch_size, self.device))
 
-    def validation(self) -> Iterator[tuple[Tensor, Tensor]]:
-        """Yield all held-out examples once."""
-        held_out = self.task.validation
+    def validation(self) -> Iterator[tuple[Any, Tensor]]:
+        """Yield all held-out examples once; where there are none, those for training."""
+        held_out = self.task.validation if self.has_held_out else self.task.train
         return self._prepare(held_out.in_order(rows_at_once(held_out, self.device), self.device))
 
-    def _prepare(self, batches: Iterator[tuple[Tensor, Tensor]]) -> Iterator[tuple[Tensor, Tensor]]:
+    def _prepare(self, batches: Iterator[tuple[Any, Tensor]]) -> Iterator[tuple[Any, Tensor]]:
         for x, y in batches:
-            yield self.task.prepare(x), y + self.first_output
+            yield self.task.prepare(x), y + self.first_output if self.first_output else y
 
 
 LOOK_EVERY = 50
@@ -193,12 +211,12 @@ class Steps:
         self.method, self.data = method, data
         self.obstacle = obstacle
         """Why the steps cannot be captured, once that is known."""
-        self.batches: Iterator[tuple[Tensor, Tensor]] = iter(())
+        self.batches: Iterator[tuple[Any, Tensor]] = iter(())
         self.unseen: list[Tensor] = []
 
-    def begin(self, order: Tensor, batch: int) -> None:
+    def begin(self, order: Order, batch: int) -> None:
         """Get ready for an epoch in this order, of which ``batch`` batches have been learnt before."""
-        self.batches = self.data.train(order[batch * self.data.batch_size :])
+        self.batches = self.data.train(order, batch)
 
     def learn(self) -> None:
         """Learn the next batch."""
@@ -278,8 +296,9 @@ class CapturedSteps(Steps):
         self.is_warm = False
         """Whether batches of another size, the last of an epoch, may be captured at once."""
 
-    def begin(self, order: Tensor, batch: int) -> None:
+    def begin(self, order: Order, batch: int) -> None:
         """Copy the order to the GPU."""
+        assert isinstance(order, Tensor)  # inputs that lie there are in no loader's hands
         self.order.copy_(order)
         self.turn.fill_(batch)
         self.batch = self.seen = batch

@@ -164,6 +164,8 @@ class Method(ABC):
     """Whether it must be told when a task ends and the next begins."""
     is_joint: ClassVar[bool] = False
     """Whether it learns all tasks so far together, which needs their data: a bound, not a way of continual learning."""
+    can_grow: ClassVar[bool] = True
+    """Whether it can be made before it is known how many tasks will come; see :func:`grow`."""
     evaluated_before_end: ClassVar[bool] = False
     """Whether a task's own accuracy R_ii counts as it was before ``end_task`` (UCB-P, before pruning)."""
     remembered: ClassVar[tuple[str, ...]] = ()
@@ -340,6 +342,36 @@ class Method(ABC):
     def convert_optimizer_state(self, state: dict[str, Any]) -> dict[str, Any]:
         """Return the optimiser's state, as any version has saved it, in the form that this one loads."""
         return state
+
+
+def grow(old: Method, net: HeadedNet) -> Method:
+    """Return a method like ``old`` that goes on where it stands, with a net that has heads or outputs more.
+
+    ``net`` is made as the first one was, before anything was learnt. Since the state holds all that a method remembers,
+    growing needs no word from it: a fresh one takes the old state over, and keeps what that knows nothing of.
+    """
+    fresh = type(old)(net, old.settings, old.generator)
+    fresh.load_state_dict(_fill_up(old.state_dict(), fresh.state_dict()))
+    return fresh
+
+
+def _fill_up(old: Any, fresh: Any) -> Any:
+    """Return an old state with what only the fresh one has: entries by name, and the rest of longer tensors."""
+    if isinstance(old, dict) and isinstance(fresh, dict):
+        whole = {name: _fill_up(value, fresh[name]) if name in fresh else value for name, value in old.items()}
+        return whole | {name: value for name, value in fresh.items() if name not in old}
+    if isinstance(old, list) and isinstance(fresh, list) and len(old) == len(fresh):
+        return [_fill_up(a, b) for a, b in zip(old, fresh, strict=True)]
+    if isinstance(old, Tensor) and isinstance(fresh, Tensor) and _is_longer(fresh, old):
+        whole = fresh.clone()
+        whole[tuple(slice(size) for size in old.shape)] = old
+        return whole
+    return old
+
+
+def _is_longer(fresh: Tensor, old: Tensor) -> bool:
+    sizes = zip(fresh.shape, old.shape, strict=False)
+    return fresh.dim() == old.dim() and fresh.shape != old.shape and all(new >= then for new, then in sizes)
 
 
 methods_by_name: dict[str, type[Method]] = {}

@@ -15,7 +15,7 @@ from ucb.kernels.triton.steps import Measured, clip_factor
 from ucb.methods.base import EvalContext, Method, Settings, TaskInfo, setting
 from ucb.nets.heads import HeadedNet, TaskBatchNorm2d
 from ucb.optim import param_groups
-from ucb.optim.base import Group, PerWeightOptimizer, drop_groups
+from ucb.optim.base import Group, PerWeightOptimizer, add_groups, drop_groups
 
 
 @dataclass(frozen=True)
@@ -120,9 +120,10 @@ class BayesianMethod(Method):
                         own.requires_grad_(index == task.head)  # the KL would move the others'
 
     def convert_optimizer_state(self, state: dict[str, Any]) -> dict[str, Any]:
-        """Leave out heads that rest: earlier versions kept them."""
+        """Leave out heads that rest, which earlier versions kept, and let outputs join that have come since."""
         names = {group["name"] for group in self.optimizer.param_groups}
-        return drop_groups(state, lambda name: name.startswith("heads.") and name not in names)
+        state = drop_groups(state, lambda name: name.startswith("heads.") and name not in names)
+        return add_groups(state, self.optimizer.state_dict()) if self.net.grows else state
 
     def is_head_learning(self, index: int, task: TaskInfo) -> bool:
         """Whether a head learns in this task."""

@@ -49,7 +49,7 @@ class Conjugate(OrdinaryMethod):
 
     def __init__(self, net: HeadedNet, settings: ConjugateSettings, generator: torch.Generator) -> None:
         super().__init__(net, settings, generator)
-        heads = [head for head in net.heads if isinstance(head, nn.Linear)]
+        heads = list(net.heads)
         sizes = [head.out_features for head in heads]
         self.outputs = [slice(end - size, end) for size, end in zip(sizes, accumulate(sizes), strict=True)]
         """Of each head, in the one layer."""

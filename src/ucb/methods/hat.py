@@ -147,7 +147,7 @@ class HAT(OrdinaryMethod):
         if not self.learnt:
             return
         chain = [*zip(self.stages, self.free, strict=True)]
-        if len(self.net.heads) == 1:
+        if self.net.shares_head:
             chain.append((self.net.staged.heads[0], self.free_outputs))
         before = None
         for stage, free in chain:

@@ -45,7 +45,7 @@ class LessForgetfulLearning(OldNetMethod):
 
     def adjust_gradients(self) -> None:
         """With one head, hold the outputs of earlier tasks."""
-        if self.old is not None and len(self.net.heads) == 1:
+        if self.old is not None and self.net.shares_head:
             for parameter in self.net.heads.parameters():
                 if parameter.grad is not None:
                     parameter.grad[: self.old_outputs] = 0

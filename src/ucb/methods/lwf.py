@@ -99,8 +99,8 @@ class LearningWithoutForgetting(OldNetMethod):
 
         The heads are one matrix: many small products cost more than they compute.
         """
-        one_head = len(net.heads) == 1
-        heads = [h for h in net.heads[: 1 if one_head else self.current_task.head] if isinstance(h, nn.Linear)]
+        one_head = net.shares_head
+        heads = net.heads[: 1 if one_head else self.current_task.head]
         flat = F.linear(features, torch.cat([h.weight for h in heads]), torch.cat([h.bias for h in heads]))
         if one_head:
             return [flat[:, None, : self.old_outputs]]

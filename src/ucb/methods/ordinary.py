@@ -1,5 +1,7 @@
 """What the methods share that learn an ordinary net by gradient descent: what is added to the gradient differs."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -14,6 +16,11 @@ class OrdinaryMethod(Method):
         super().__init__(net, settings, generator)
         self.net = net
         self.optimizer = torch.optim.SGD(net.parameters(), settings.lr)
+
+    def convert_optimizer_state(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Let heads that have come since join: plain gradient descent remembers nothing of a weight."""
+        groups = zip(state["param_groups"], self.optimizer.state_dict()["param_groups"], strict=True)
+        return {**state, "param_groups": [{**then, "params": now["params"]} for then, now in groups]}
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of the NLL, and of what a method adds to it."""

@@ -32,6 +32,7 @@ class OwnHeadMethod(OrdinaryMethod):
     """Task i has head i of the method's own net, also where the given net has one head for all."""
 
     needs_task = True
+    can_grow = False  # all tasks share the given net's number of weights
     settings: OwnHeadSettings
 
     def resume_task(self, task: TaskInfo) -> None:

@@ -89,7 +89,7 @@ class VCL(BayesianMethod):
 
     def _present_posterior(self) -> PreviousPosterior:
         """Return the shared weights' posterior; a head of its own is not learnt again, and a new one is unknown."""
-        shared = self.net if len(self.net.heads) == 1 else nn.ModuleDict({"trunk": self.net.trunk})
+        shared = self.net if self.net.shares_head else nn.ModuleDict({"trunk": self.net.trunk})
         return PreviousPosterior(shared, otherwise=Normal(self.settings.prior_sigma))
 
     @property

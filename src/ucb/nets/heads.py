@@ -22,6 +22,13 @@ class TaskBatchNorm2d(nn.Module):
         self.of_task = nn.ModuleList(nn.BatchNorm2d(channels) for _ in range(tasks))
         self.current = 0
 
+    def make_room(self, tasks: int) -> None:
+        """Let so many tasks have their own."""
+        first = self.of_task[0]
+        assert isinstance(first, nn.BatchNorm2d)
+        for _ in range(len(self.of_task), tasks):
+            self.of_task.append(nn.BatchNorm2d(first.num_features).to(first.weight.device))
+
     def forward(self, x: Tensor) -> Tensor:
         """Normalise with the current task's statistics."""
         normalised: Tensor = self.of_task[self.current](x)
@@ -66,6 +73,40 @@ class Heads(nn.ModuleList):
             self._modules = before
 
 
+class GrowingHead(nn.Module):
+    """One head for all tasks whose outputs come task by task: a linear layer for each, side by side."""
+
+    def __init__(self, features: int, sizes: Iterable[int] = ()) -> None:
+        super().__init__()
+        self.in_features = features
+        self.parts = nn.ModuleList(nn.Linear(features, size) for size in sizes)
+
+    @property
+    def out_features(self) -> int:
+        """The number of outputs so far."""
+        return sum(part.out_features for part in self.parts)
+
+    @property
+    def weight(self) -> Tensor:
+        """The weights of all outputs so far."""
+        return torch.cat([part.weight for part in self.parts])
+
+    @property
+    def bias(self) -> Tensor:
+        """The biases of all outputs so far."""
+        return torch.cat([part.bias for part in self.parts])
+
+    def forward(self, features: Tensor) -> Tensor:
+        """Return the logits of all outputs so far."""
+        return torch.cat([part(features) for part in self.parts], -1)
+
+
+def _numbered_part(name: str) -> str:
+    """Return the name of the head, of the part of a growing head, or of the normalisation that a parameter is in."""
+    words = name.split(".")
+    return ".".join(words[: max((place for place, word in enumerate(words) if word.isdigit()), default=0) + 1])
+
+
 class HeadedNet(nn.Module):
     """``forward`` answers with head number ``current`` or, where that is None, with all heads side by side.
 
@@ -82,12 +123,28 @@ class HeadedNet(nn.Module):
     """
 
     _current: int | None
+    grows = False
+    """Whether more heads may come: then a single one is not taken for one that all tasks share."""
 
     def __init__(self, trunk: nn.Module, features: int, head_sizes: Sequence[int]) -> None:
         super().__init__()
         self.trunk = trunk
+        self.features = features
         self.heads = Heads(nn.Linear(features, size) for size in head_sizes)
         self.current = 0
+
+    @property
+    def shares_head(self) -> bool:
+        """Whether all tasks share one head: it may grow, or be all that there is."""
+        return len(self.heads) == 1 and (not self.grows or isinstance(self.heads[0], GrowingHead))
+
+    def add_head(self, head: nn.Module) -> None:
+        """Take in the head of one more task; normalisation that each task has for itself grows along."""
+        self.grows = True
+        self.heads.append(head)
+        for module in self.trunk.modules():
+            if isinstance(module, TaskBatchNorm2d):
+                module.make_room(len(self.heads))
 
     @property
     def current(self) -> int | None:
@@ -112,7 +169,7 @@ class HeadedNet(nn.Module):
 
     def is_shared(self, name: str) -> bool:
         """Whether tasks share the parameter of this name: the trunk's, and the head's where there is one only."""
-        return len(self.heads) == 1 or (name.startswith("trunk.") and not belongs_to_one_task(name))
+        return self.shares_head or (name.startswith("trunk.") and not belongs_to_one_task(name))
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the logits of the current head."""
@@ -123,10 +180,18 @@ class HeadedNet(nn.Module):
         return logits
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False) -> Any:
-        """Load a state; what it holds of hidden heads is ignored."""
+        """Load a state; what it holds of hidden heads is ignored, and heads that came after it stay as they are."""
         hidden = self.heads.hidden
         shown = {n: v for n, v in state_dict.items() if not (n.startswith("heads.") and n.split(".")[1] in hidden)}
-        return super().load_state_dict(shown if hidden else state_dict, strict, assign)
+        if self.grows:
+            shown = {**self._later_parts(state_dict), **shown}
+        return super().load_state_dict(shown if hidden or self.grows else state_dict, strict, assign)
+
+    def _later_parts(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what the net has of heads, and of normalisation for a task alone, that a state knows nothing of."""
+        own = {n: v for n, v in self.state_dict().items() if n.startswith("heads.") or belongs_to_one_task(n)}
+        known = {_numbered_part(name) for name in state}
+        return {name: value for name, value in own.items() if _numbered_part(name) not in known}
 
     @contextmanager
     def using(self, head: int | None) -> Iterator[None]:

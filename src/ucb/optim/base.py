@@ -52,6 +52,20 @@ def drop_groups(state_dict: dict[str, Any], is_left_out: Callable[[str], bool]) 
     return {"state": state, "param_groups": groups}
 
 
+def add_groups(state_dict: dict[str, Any], others: dict[str, Any]) -> dict[str, Any]:
+    """Return an optimiser's state with the groups of another one of which it has none of that name, in that order."""
+    known = {group["name"]: (group, state_dict["state"]) for group in state_dict["param_groups"]}
+    groups: list[Group] = []
+    state: dict[int, Any] = {}
+    for other in others["param_groups"]:
+        group, kept = known.get(other["name"], (other, others["state"]))
+        places = range(len(state_places := group["params"]))
+        first = sum(len(earlier["params"]) for earlier in groups)
+        state |= {first + i: kept[state_places[i]] for i in places if state_places[i] in kept}
+        groups.append({**group, "params": [first + i for i in places]})
+    return {"state": state, "param_groups": groups}
+
+
 class PerWeightOptimizer(Optimizer):
     """Gradient descent in which ``state[parameter]["scale"]``, where there is one, multiplies the group's rate.
 

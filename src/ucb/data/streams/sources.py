@@ -58,8 +58,8 @@ class Source:
     ) -> None:
         self.name = name
         self.prepare = Preparation() if prepare is None else prepare
-        self.y_train, self.y_test = self._labels("y_train", y_train), self._labels("y_test", y_test)
-        train, test = self._inputs("x_train", x_train), self._inputs("x_test", x_test)
+        self.y_train, self.y_test = check_labels(f"{name}: y_train", y_train), check_labels(f"{name}: y_test", y_test)
+        train, test = check_inputs(f"{name}: x_train", x_train), check_inputs(f"{name}: x_test", x_test)
         for part, x, y in (("train", train, self.y_train), ("test", test, self.y_test)):
             if len(x) != len(y):
                 raise ValueError(f"{name}: x_{part} has {len(x)} examples, y_{part} {len(y)} labels")
@@ -78,21 +78,23 @@ class Source:
         if len(self.classes) != len(self.labels):
             raise ValueError(f"{name}: {len(self.classes)} names for {len(self.labels)} classes")
 
-    def _inputs(self, which: str, given: Array) -> Tensor:
-        x = _tensor(f"{self.name}: {which}", given)
-        if x.dtype == torch.float64:  # what NumPy makes by default, and nets are rarely made of
-            x = x.to(torch.get_default_dtype())
-        if x.dtype != torch.uint8 and not x.is_floating_point():
-            raise TypeError(f"{self.name}: {which} must be uint8 or floating point, not {x.dtype}")
-        return finite(f"{self.name}: {which}", x) if x.is_floating_point() else x
 
-    def _labels(self, which: str, given: Array) -> Tensor:
-        y = _tensor(f"{self.name}: {which}", given)
-        if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.dim() != 1:
-            raise TypeError(
-                f"{self.name}: {which} must be whole numbers in one dimension, not {y.dtype} of {tuple(y.shape)}"
-            )
-        return y.to("cpu", torch.int64)
+def check_inputs(which: str, given: Array) -> Tensor:
+    """Return inputs as a tensor, if they are pixels or finite numbers."""
+    x = _tensor(which, given)
+    if x.dtype == torch.float64:  # what NumPy makes by default, and nets are rarely made of
+        x = x.to(torch.get_default_dtype())
+    if x.dtype != torch.uint8 and not x.is_floating_point():
+        raise TypeError(f"{which} must be uint8 or floating point, not {x.dtype}")
+    return finite(which, x) if x.is_floating_point() else x
+
+
+def check_labels(which: str, given: Array) -> Tensor:
+    """Return labels as a tensor, if they are whole numbers, one for each example."""
+    y = _tensor(which, given)
+    if y.is_floating_point() or y.is_complex() or y.dtype == torch.bool or y.dim() != 1:
+        raise TypeError(f"{which} must be whole numbers in one dimension, not {y.dtype} of {tuple(y.shape)}")
+    return y.to("cpu", torch.int64)
 
 
 def _tensor(name: str, given: Array) -> Tensor:

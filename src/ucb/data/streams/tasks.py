@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field
@@ -26,6 +27,10 @@ class Examples(ABC):
     @abstractmethod
     def __len__(self) -> int:
         """Return how many there are."""
+
+    def num_batches(self, batch_size: int) -> int:
+        """Return how many batches they make."""
+        return math.ceil(len(self) / batch_size)
 
     @abstractmethod
     def batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
@@ -165,23 +170,25 @@ class DatasetExamples(Examples):
 
     def _read(self, loader: DataLoader[Any], device: torch.device) -> Iterator[tuple[Tensor, Tensor]]:
         for x, labels in loader:
-            y = self._number(torch.as_tensor(labels))
+            y = number_labels(torch.as_tensor(labels), self.numbering)
             yield x.to(device, non_blocking=True), y.to(device, non_blocking=True)
 
-    def _number(self, labels: Tensor) -> Tensor:
-        if labels.is_floating_point() or labels.dim() != 1:
-            raise TypeError(
-                f"a label must be one whole number, but a batch of them has {labels.dtype} of {tuple(labels.shape)}"
-            )
-        if self.numbering is None:
-            if int(labels.min()) < 0:
-                raise ValueError(f"labels must be 0 or above, not {int(labels.min())}")
-            return labels.long()
-        try:
-            return torch.tensor([self.numbering[label] for label in labels.tolist()])
-        except KeyError as unknown:
-            known = ", ".join(str(label) for label in sorted(self.numbering))
-            raise ValueError(f"the label {unknown} is not one of this task's: {known}") from None
+
+def number_labels(labels: Tensor, numbering: Mapping[int, int] | None) -> Tensor:
+    """Return the numbers that stand for labels; without a numbering each stands for itself."""
+    if labels.is_floating_point() or labels.dim() != 1:
+        raise TypeError(
+            f"a label must be one whole number, but a batch of them has {labels.dtype} of {tuple(labels.shape)}"
+        )
+    if numbering is None:
+        if int(labels.min()) < 0:
+            raise ValueError(f"labels must be 0 or above, not {int(labels.min())}")
+        return labels.long()
+    try:
+        return torch.tensor([numbering[label] for label in labels.tolist()])
+    except KeyError as unknown:
+        known = ", ".join(str(label) for label in sorted(numbering))
+        raise ValueError(f"the label {unknown} is not one of this task's: {known}") from None
 
 
 @dataclass(frozen=True)
@@ -289,6 +296,8 @@ class Task:
     validation: Examples
     test: Examples
     prepare: Preparation = field(default_factory=Preparation)
+    labels: tuple[int, ...] = ()
+    """What the data call each class, where a program hands the task over."""
 
 
 @dataclass(frozen=True)
@@ -350,9 +359,11 @@ class Stream:
     """Tasks over which ACC is reported too, by what they are called."""
     remarks: tuple[str, ...] = ()
     """Sentences for whoever gave the data, such as which images cannot be read."""
+    is_open: bool = False
+    """Whether more tasks may come."""
 
     def __post_init__(self) -> None:
-        if not self.tasks:
+        if not self.tasks and not self.is_open:
             raise ValueError("a stream needs at least one task")
         if self.scenario.shared_outputs and len({len(task.classes) for task in self.tasks}) > 1:
             raise ValueError("outputs can be shared only by tasks with the same number of classes")

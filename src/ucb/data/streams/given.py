@@ -1,0 +1,147 @@
+"""A task from what a program hands over: arrays, torch data sets, DataLoaders, or anything that yields batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
+
+from ucb.data.streams.benchmarks import VALIDATION, hold_out
+from ucb.data.streams.loaders import ArrayDataset, AsGiven, LoaderExamples, NoExamples, SplitBatch, split_batch
+from ucb.data.streams.sources import check_inputs, check_labels
+from ucb.data.streams.tasks import Examples, Preparation, Task, TensorExamples, number_labels
+from ucb.seeds import generator_for
+
+Given = Any
+"""Arrays ``(x, y)``, a torch ``Dataset``, a ``DataLoader``, or another iterable of batches."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """How what is handed over becomes a task's data.
+
+    ``index`` is the task's place, which with the ``seed`` decides what is held out; ``outputs_for`` says how many
+    outputs targets need that are no classes.
+    """
+
+    name: str
+    index: int
+    batch_size: int
+    seed: int = 0
+    split: SplitBatch = split_batch
+    outputs_for: Callable[[Tensor], int] | None = None
+
+    def make_task(
+        self, train: Given, validation: Given, test: Given, classes: int | Sequence[int] | None = None
+    ) -> Task:
+        """Return the task; without ``validation``, arrays and data sets hold out a share of their own."""
+        if validation is None and not isinstance(train, NoExamples):
+            train, validation = self._hold_out(train)
+        if _is_pixels_or_numbers(train) and self.outputs_for is None:
+            return self._make_in_memory(train, validation, test, classes)
+        examples = self.read(train, shuffle=True)
+        if self.outputs_for is None:
+            labels = self._find_labels(examples, classes)
+            names = tuple(map(str, labels))
+        else:
+            count = classes if isinstance(classes, int) else self.outputs_for(examples.first_target())
+            labels, names = (), tuple(f"output {number}" for number in range(1, count + 1))
+        parts = [self.read(part, labels=labels) for part in (train, validation, test)]
+        parts[0] = self.read(train, shuffle=True, labels=labels)
+        return Task(self.name, names, *parts, prepare=AsGiven(), labels=labels)
+
+    def read(self, given: Given, *, shuffle: bool = False, labels: Sequence[int] = ()) -> Any:
+        """Return examples of anything that may be handed over; None is none."""
+        if given is None:
+            return NoExamples()
+        numbering = {label: number for number, label in enumerate(labels)} or None
+        if _is_arrays(given):
+            given = ArrayDataset(*given)
+        if isinstance(given, Dataset) and not isinstance(given, IterableDataset):
+            given = DataLoader(given, batch_size=self.batch_size, shuffle=shuffle)
+        if not isinstance(given, Iterable):
+            raise TypeError(
+                f"{self.name}: data must be arrays (x, y), a Dataset or a DataLoader, not a {type(given).__name__}"
+            )
+        return LoaderExamples(given, self.split, numbering)
+
+    def _hold_out(self, train: Given) -> tuple[Given, Given]:
+        """Return what is trained on and what is held out; a loader's examples cannot be told apart, so it keeps all."""
+        is_whole = not _is_arrays(train) and not isinstance(train, Dataset)
+        if is_whole or isinstance(train, IterableDataset):
+            return train, None
+        size = len(train[1]) if _is_arrays(train) else len(train)
+        random = generator_for(self.seed, "validation", self.index)
+        parts = hold_out(size, VALIDATION, random, self.name)
+        if not _is_arrays(train):
+            return tuple(Subset(train, rows.tolist()) for rows in parts)  # type: ignore[return-value]
+        return tuple((take(train[0], rows), take(train[1], rows)) for rows in parts)  # type: ignore[return-value]
+
+    def _make_in_memory(self, train: Given, validation: Given, test: Given, classes: int | Sequence[int] | None) -> Task:
+        """Return a task of pixels or numbers that are in memory, which a GPU may keep ready."""
+        labels = _list_labels(classes)
+        if labels is None:
+            found = [check_labels(f"{self.name}: labels", part[1]) for part in (train, validation) if part is not None]
+            labels = tuple(torch.cat(found).unique().tolist())
+        numbering = {label: number for number, label in enumerate(labels)}
+
+        def examples(given: Given) -> Examples:
+            if given is None:
+                return NoExamples()
+            if not _is_arrays(given):
+                raise TypeError(f"{self.name}: arrays for training need arrays for judging, too")
+            y = number_labels(check_labels(f"{self.name}: labels", given[1]), numbering)
+            return TensorExamples(check_inputs(f"{self.name}: inputs", given[0]), y, classes=len(labels))
+
+        parts = [examples(part) for part in (train, validation, test)]
+        return Task(self.name, tuple(map(str, labels)), *parts, prepare=Preparation(), labels=labels)
+
+    def _find_labels(self, examples: LoaderExamples, classes: int | Sequence[int] | None) -> tuple[int, ...]:
+        """Return the labels of a task's classes: as they are told, or as one reading of the data finds them."""
+        labels = _list_labels(classes)
+        if labels is not None:
+            return labels
+        found = examples.scan()
+        if not found.labels:
+            kind, shape = found.target.dtype, tuple(found.target.shape)
+            raise TypeError(f"{self.name}: a label must be one whole number, but a batch of them has {kind} of {shape}")
+        return found.labels
+
+
+def take(x: Any, rows: Tensor) -> Any:
+    """Return some rows of inputs: of an array, or of each array in a tuple or mapping."""
+    if isinstance(x, Mapping):
+        return {key: take(value, rows) for key, value in x.items()}
+    if isinstance(x, tuple | list):
+        return tuple(take(value, rows) for value in x)
+    return x[rows.to(x.device)] if isinstance(x, Tensor) else x[rows.numpy()]
+
+
+def _list_labels(classes: int | Sequence[int] | None) -> tuple[int, ...] | None:
+    return None if classes is None else tuple(range(classes) if isinstance(classes, int) else classes)
+
+
+def _is_array(given: Any) -> bool:
+    return isinstance(given, Tensor | np.ndarray)
+
+
+def _is_arrays(given: Given) -> bool:
+    """Whether these are inputs and targets in memory: a list would be one of batches."""
+    if not (isinstance(given, tuple) and len(given) == 2 and _is_array(given[1])):
+        return False
+    x = given[0]
+    parts = x.values() if isinstance(x, Mapping) else x if isinstance(x, tuple | list) else [x]
+    return all(_is_array(part) for part in parts)
+
+
+def _is_pixels_or_numbers(given: Given) -> bool:
+    """Whether inputs are one array of pixels or of numbers, and not of tokens."""
+    if not (_is_arrays(given) and _is_array(given[0])):
+        return False
+    kind = torch.as_tensor(given[0][:1]).dtype
+    return kind == torch.uint8 or kind.is_floating_point
