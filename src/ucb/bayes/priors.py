@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sized
+from typing import Any
 
 import torch
 import torch.nn.functional as F

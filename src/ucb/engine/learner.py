@@ -13,11 +13,11 @@ from torch import nn
 
 from ucb.bayes.predict import Prediction, from_logits
 from ucb.checks import find_device
-from ucb.data.streams.given import Given, Handover
-from ucb.data.streams.loaders import AsGiven, LoaderExamples, NoExamples, SplitBatch, move, split_batch
+from ucb.data.streams.given import Classes, Given, Handover
+from ucb.data.streams.loaders import AsGiven, NoExamples, SplitBatch, move, split_batch
 from ucb.data.streams.tasks import Preparation, Scenario, Stream, Task
 from ucb.engine import checkpoint
-from ucb.engine.checkpoint import FolderCheckpoints, State
+from ucb.engine.checkpoint import FolderCheckpoints
 from ucb.engine.config import replace_fields
 from ucb.engine.loop import Run
 from ucb.engine.result import TaskMetrics, evaluate
@@ -29,7 +29,7 @@ from ucb.nets import HeadedNet
 from ucb.nets.heads import GrowingHead
 from ucb.observer import Observer
 from ucb.seeds import derive_seed, generator_for
-from ucb.storage import ceilings, read_bytes, write_atomically
+from ucb.storage import State, ceilings, read_bytes, write_atomically
 
 AS_THEY_COME = "tasks as they come"
 """The name of a stream that nobody knows beforehand."""
@@ -93,6 +93,8 @@ class Learner:
             raise TypeError(f"a learner needs a torch.nn.Module to learn with, not a {type(net).__name__}")
         self._net = net
         self._checkpoints = None if folder is None else _LearnerCheckpoints(self, Path(folder))
+        if self._checkpoints is not None and self._checkpoints.load() is not None:
+            raise ValueError(f"{folder} holds the checkpoints of a learner: Learner.load goes on from them")
         self._run: Run | None = None
         if self._kind.can_grow is False and self._stream.is_open:
             raise ValueError(f"{self._kind.name} must know all tasks beforehand: give the learner a stream")
@@ -123,7 +125,7 @@ class Learner:
         test: Given = None,
         *,
         name: str | None = None,
-        classes: int | Sequence[int] | None = None,
+        classes: Classes = None,
         old_tasks: bool = True,
     ) -> list[TaskMetrics]:
         """Learn one more task; return how well all tasks so far are known.
@@ -198,18 +200,19 @@ class Learner:
         - ``tests``: the test data of tasks that are over, if they are to be judged again.
         """
         path = Path(path)
-        if path.is_dir():
-            state, options["folder"] = FolderCheckpoints(path).load(), path
-            if state is None:
-                raise ValueError(f"there is no checkpoint in {path}")
-        else:
-            state = _read_state(path)
+        state = FolderCheckpoints(path).load() if path.is_dir() else _read_state(path)
+        if state is None:
+            raise ValueError(f"there is no checkpoint in {path}")
         known = state.get("learner", {})
+        if stream is None and net is not None and not isinstance(net, HeadedNet):
+            net = HeadedNet(net, known["features"], ())
         made = cls(net, stream, method or known.get("method", "ucb"), **(_options_of(known) | options))
+        if path.is_dir():
+            made._checkpoints = _LearnerCheckpoints(made, path)
         if made._stream.is_open:
-            for index, (task, test) in enumerate(zip(known["tasks"], _lengthen(tests, len(known["tasks"])), strict=True)):
-                made._recall(index, task, test)
+            made._recall(known.get("tasks", []), tests)
         made.run.load_state_dict(state)
+        made.run.checkpoints = made._checkpoints
         return made
 
     def describe(self) -> State:
@@ -222,6 +225,7 @@ class Learner:
                 "seed": self.seed,
                 "scenario": asdict(self._stream.scenario) if self._stream.is_open else None,
                 "training": asdict(self.training),
+                "features": getattr(self._net, "features", None),
                 "tasks": [
                     {**told, "is_as_given": isinstance(task.prepare, AsGiven)}
                     for told, task in zip(tasks, self._stream.tasks, strict=True)
@@ -241,9 +245,7 @@ class Learner:
     def _handover(self, name: str, index: int) -> Handover:
         return Handover(name, index, self.training.batch_size, self.seed, self.split)
 
-    def _take_in(
-        self, train: Any, validation: Any, test: Any, name: str | None, classes: int | Sequence[int] | None
-    ) -> None:
+    def _take_in(self, train: Any, validation: Any, test: Any, name: str | None, classes: Classes) -> None:
         """Let a task come, or its data once more where it was interrupted."""
         done = 0 if self._run is None else self._run.progress.task
         is_under_way = done < len(self._stream.tasks)
@@ -256,7 +258,11 @@ class Learner:
                 classes = self._stream.tasks[done].labels or len(self._stream.tasks[done].classes)
             title = name or (self._stream.tasks[done].name if is_under_way else f"task {done + 1}")
             task = self._handover(title, done).make_task(train, validation, test, classes)
-        if self._checkpoints is not None and not getattr(task.train, "is_repeatable", True) and self.observer is not None:
+        if (
+            self._checkpoints is not None
+            and not getattr(task.train, "is_repeatable", True)
+            and self.observer is not None
+        ):
             self.observer.noted(
                 f"{task.name}: an IterableDataset may come in another order when it is read again: after an "
                 "interruption inside an epoch the figures may not be those of a run that was never cut"
@@ -268,26 +274,34 @@ class Learner:
         if (waiting.name, waiting.classes) != (task.name, task.classes):
             raise ValueError(f"{waiting.name!r} with {len(waiting.classes)} classes is under way: learn that first")
         self._stream = self.run.stream = replace(self._stream, tasks=(*self._stream.tasks[:done], task))
+        self.run.refuse_impossible(self.run.progress)
 
-    def _recall(self, index: int, told: dict[str, Any], test: Given) -> None:
-        """Let a task come of which no more is known than a file tells, and perhaps its test data."""
-        classes, labels = tuple(told["classes"]), tuple(told["labels"])
-        prepare = AsGiven() if told["is_as_given"] else Preparation()
+    def _recall(self, tasks: list[dict[str, Any]], tests: Sequence[Given]) -> None:
+        """Let tasks come of which no more is known than a file tells, and perhaps their test data."""
+        if self._kind.is_joint:
+            raise ValueError(f"{self._kind.name} needs the data of all tasks: let it learn them anew")
+        if len(tests) > len(tasks):
+            raise ValueError(f"there are test data of {len(tests)} tasks, and {len(tasks)} have come")
         none = NoExamples()
-        task = Task(told["name"], classes, none, none, none, prepare, labels)
-        if test is not None:
-            shown = self._handover(task.name, index).make_task(test, none, test, labels or len(classes))
-            task = replace(task, test=shown.test)
-        self._add(task)
+        for index, told in enumerate(tasks):
+            classes, labels = tuple(told["classes"]), tuple(told["labels"])
+            prepare = AsGiven() if told["is_as_given"] else Preparation()
+            task = Task(told["name"], classes, none, none, none, prepare, labels)
+            if index < len(tests) and tests[index] is not None:
+                handover = self._handover(task.name, index)
+                shown = handover.make_task(tests[index], none, tests[index], labels or len(classes))
+                task = replace(task, test=shown.test)
+            self._add(task)
 
     def _add(self, task: Task) -> None:
         """Let a task join the stream, and the net have a head or outputs for it."""
         longer = replace(self._stream, tasks=(*self._stream.tasks, task))
         if self._run is None:
             self._run = self._begin(longer)
+        elif self._made is not None:
+            _check_heads(self._made.net, longer)
         elif not longer.scenario.shared_outputs:
-            net = self._make_net(longer).to(self.device)
-            self._run.method = grow(self._run.method, net)
+            self._run.method = grow(self._run.method, self._make_net(longer).to(self.device))
         self._stream = self._run.stream = longer
 
     def _begin(self, stream: Stream) -> Run:
@@ -295,8 +309,8 @@ class Learner:
         if method is None:
             noise = generator_for("noise", self.seed, device=self.device)
             method = self._kind(self._make_net(stream).to(self.device), self._settings, noise)
-        elif len(method.net.heads) < len(stream.head_sizes):
-            raise ValueError(f"the method's net has {len(method.net.heads)} heads for {len(stream.head_sizes)} tasks")
+        else:
+            _check_heads(method.net, stream)
         return Run(
             stream,
             method,
@@ -315,6 +329,7 @@ class Learner:
         """
         assert self._net is not None
         if isinstance(self._net, HeadedNet) and not stream.is_open:
+            _check_heads(self._net, stream)
             return self._net
         if not isinstance(self._net, HeadedNet):
             self._net = HeadedNet(self._net, _count_features(self._net, stream.tasks[0], self.device), ())
@@ -330,6 +345,7 @@ class Learner:
                 head = GrowingHead(net.features)
                 head.parts.extend(self._make_layer(net.features, size, index) for index, size in enumerate(sizes))
                 net.add_head(head)
+        _check_heads(net, stream)
         return net
 
     def _make_layer(self, features: int, outputs: int, index: int) -> nn.Linear:
@@ -362,6 +378,14 @@ def _count_features(trunk: nn.Module, task: Task, device: torch.device) -> int:
     return int(features.shape[1])
 
 
+def _check_heads(net: HeadedNet, stream: Stream) -> None:
+    """Refuse a net whose heads are not those that a stream needs; it may have more."""
+    sizes = [getattr(head, "out_features", None) for head in net.heads]
+    wanted = list(stream.head_sizes)
+    if len(sizes) < len(wanted) or any(a not in (None, b) for a, b in zip(sizes, wanted, strict=False)):
+        raise ValueError(f"the net's heads have {sizes} outputs, and the tasks need {wanted}")
+
+
 def _options_of(known: dict[str, Any]) -> dict[str, Any]:
     """Return what a file says of how its learner was made."""
     if not known:
@@ -370,12 +394,6 @@ def _options_of(known: dict[str, Any]) -> dict[str, Any]:
     schedule = Schedule(**known["training"].pop("schedule"))
     training = Training(schedule, **known["training"])
     return {**known["settings"], **scenario, "seed": known["seed"], "training": training}
-
-
-def _lengthen(tests: Sequence[Given], length: int) -> list[Given]:
-    if len(tests) > length:
-        raise ValueError(f"there are test data of {len(tests)} tasks, and {length} have come")
-    return [*tests, *[None] * (length - len(tests))]
 
 
 def _read_state(path: Path) -> dict[str, Any]:

@@ -124,14 +124,18 @@ class Run:
         """Go to where the state was taken, if it is this run's."""
         refuse_other(state["identity"], self.identity)
         progress = Progress.of(state["progress"])
-        epochs = self.training.schedule.epochs
-        progress.refuse_impossible(len(self.stream), epochs, lambda task: self._data_of(task).num_batches)
+        self.refuse_impossible(progress)
         self.method.load_state_dict(move_state(self.device, state["method"]))
         self.best = None if state["best"] is None else StateCopy(move_state(self.device, state["best"]))
         self.progress = progress
         torch.set_rng_state(state["rng"])
         if state["rng on the GPU"] is not None and self.device.type == "cuda":
             torch.cuda.set_rng_state(state["rng on the GPU"].cpu(), self.device)
+
+    def refuse_impossible(self, progress: Progress) -> None:
+        """Refuse a position where a run of these tasks is never."""
+        epochs = self.training.schedule.epochs
+        progress.refuse_impossible(len(self.stream), epochs, lambda task: self._data_of(task).num_batches)
 
     def learn(self) -> None:
         """Learn all tasks that are left."""

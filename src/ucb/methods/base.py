@@ -363,9 +363,9 @@ def _fill_up(old: Any, fresh: Any) -> Any:
     if isinstance(old, list) and isinstance(fresh, list) and len(old) == len(fresh):
         return [_fill_up(a, b) for a, b in zip(old, fresh, strict=True)]
     if isinstance(old, Tensor) and isinstance(fresh, Tensor) and _is_longer(fresh, old):
-        whole = fresh.clone()
-        whole[tuple(slice(size) for size in old.shape)] = old
-        return whole
+        longer = fresh.clone()
+        longer[tuple(slice(size) for size in old.shape)] = old
+        return longer
     return old
 
 

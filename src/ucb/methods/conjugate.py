@@ -10,7 +10,7 @@ from itertools import accumulate, islice
 from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ucb import checks
 from ucb.bayes.conjugate import ConjugateHead

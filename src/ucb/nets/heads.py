@@ -84,17 +84,20 @@ class GrowingHead(nn.Module):
     @property
     def out_features(self) -> int:
         """The number of outputs so far."""
-        return sum(part.out_features for part in self.parts)
+        return sum(part.out_features for part in self._layers())
 
     @property
     def weight(self) -> Tensor:
         """The weights of all outputs so far."""
-        return torch.cat([part.weight for part in self.parts])
+        return torch.cat([part.weight for part in self._layers()])
 
     @property
     def bias(self) -> Tensor:
         """The biases of all outputs so far."""
-        return torch.cat([part.bias for part in self.parts])
+        return torch.cat([part.bias for part in self._layers()])
+
+    def _layers(self) -> Iterator[Any]:
+        return iter(self.parts)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of all outputs so far."""

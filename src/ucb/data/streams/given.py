@@ -19,6 +19,8 @@ from ucb.seeds import generator_for
 
 Given = Any
 """Arrays ``(x, y)``, a torch ``Dataset``, a ``DataLoader``, or another iterable of batches."""
+Classes = int | Sequence[int] | None
+"""How many classes there are, which labels they have, or that nobody says."""
 
 
 @dataclass(frozen=True)
@@ -36,9 +38,7 @@ class Handover:
     split: SplitBatch = split_batch
     outputs_for: Callable[[Tensor], int] | None = None
 
-    def make_task(
-        self, train: Given, validation: Given, test: Given, classes: int | Sequence[int] | None = None
-    ) -> Task:
+    def make_task(self, train: Given, validation: Given, test: Given, classes: Classes = None) -> Task:
         """Return the task; without ``validation``, arrays and data sets hold out a share of their own."""
         if validation is None and not isinstance(train, NoExamples):
             train, validation = self._hold_out(train)
@@ -51,14 +51,14 @@ class Handover:
         else:
             count = classes if isinstance(classes, int) else self.outputs_for(examples.first_target())
             labels, names = (), tuple(f"output {number}" for number in range(1, count + 1))
-        parts = [self.read(part, labels=labels) for part in (train, validation, test)]
-        parts[0] = self.read(train, shuffle=True, labels=labels)
-        return Task(self.name, names, *parts, prepare=AsGiven(), labels=labels)
+        shown = self.read(train, shuffle=True, labels=labels)
+        held_out, judged = (self.read(part, labels=labels) for part in (validation, test))
+        return Task(self.name, names, shown, held_out, judged, AsGiven(), labels)
 
     def read(self, given: Given, *, shuffle: bool = False, labels: Sequence[int] = ()) -> Any:
         """Return examples of anything that may be handed over; None is none."""
-        if given is None:
-            return NoExamples()
+        if given is None or isinstance(given, Examples):
+            return given or NoExamples()
         numbering = {label: number for number, label in enumerate(labels)} or None
         if _is_arrays(given):
             given = ArrayDataset(*given)
@@ -82,7 +82,9 @@ class Handover:
             return tuple(Subset(train, rows.tolist()) for rows in parts)  # type: ignore[return-value]
         return tuple((take(train[0], rows), take(train[1], rows)) for rows in parts)  # type: ignore[return-value]
 
-    def _make_in_memory(self, train: Given, validation: Given, test: Given, classes: int | Sequence[int] | None) -> Task:
+    def _make_in_memory(
+        self, train: Given, validation: Given, test: Given, classes: int | Sequence[int] | None
+    ) -> Task:
         """Return a task of pixels or numbers that are in memory, which a GPU may keep ready."""
         labels = _list_labels(classes)
         if labels is None:
@@ -98,10 +100,10 @@ class Handover:
             y = number_labels(check_labels(f"{self.name}: labels", given[1]), numbering)
             return TensorExamples(check_inputs(f"{self.name}: inputs", given[0]), y, classes=len(labels))
 
-        parts = [examples(part) for part in (train, validation, test)]
-        return Task(self.name, tuple(map(str, labels)), *parts, prepare=Preparation(), labels=labels)
+        shown, held_out, judged = (examples(part) for part in (train, validation, test))
+        return Task(self.name, tuple(map(str, labels)), shown, held_out, judged, Preparation(), labels)
 
-    def _find_labels(self, examples: LoaderExamples, classes: int | Sequence[int] | None) -> tuple[int, ...]:
+    def _find_labels(self, examples: LoaderExamples, classes: Classes) -> tuple[int, ...]:
         """Return the labels of a task's classes: as they are told, or as one reading of the data finds them."""
         labels = _list_labels(classes)
         if labels is not None:
@@ -122,7 +124,7 @@ def take(x: Any, rows: Tensor) -> Any:
     return x[rows.to(x.device)] if isinstance(x, Tensor) else x[rows.numpy()]
 
 
-def _list_labels(classes: int | Sequence[int] | None) -> tuple[int, ...] | None:
+def _list_labels(classes: Classes) -> tuple[int, ...] | None:
     return None if classes is None else tuple(range(classes) if isinstance(classes, int) else classes)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import random
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any
@@ -121,10 +122,10 @@ class LoaderExamples(Examples):
             raise TypeError(
                 f"a {type(loader).__name__} can be read only once, and every epoch needs the data: give a DataLoader"
             )
-        if isinstance(loader, Sized) and len(loader) == 0:
-            raise ValueError("there are no examples")
         self.loader, self.split, self.numbering = loader, split, numbering
         self._scan: Scan | None = None
+        if self.is_repeatable and isinstance(loader, Sized) and len(loader) == 0:
+            raise ValueError("there are no examples")
 
     @property
     def is_repeatable(self) -> bool:
@@ -204,6 +205,10 @@ class NoExamples(Examples):
 
     def __len__(self) -> int:
         return 0
+
+    def num_batches(self, batch_size: int) -> int:
+        """Return more than there can be: how many there were is not known."""
+        return sys.maxsize
 
     def batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[Any, Tensor]]:
         """Yield nothing."""
