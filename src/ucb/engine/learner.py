@@ -14,7 +14,7 @@ from torch import nn
 from ucb.bayes.predict import Prediction, from_logits
 from ucb.checks import find_device
 from ucb.data.streams.given import Classes, Given, Handover
-from ucb.data.streams.loaders import AsGiven, NoExamples, SplitBatch, move, split_batch
+from ucb.data.streams.loaders import AsGiven, MissingExamples, SplitBatch, move, split_batch
 from ucb.data.streams.tasks import Preparation, Scenario, Stream, Task
 from ucb.engine import checkpoint
 from ucb.engine.checkpoint import FolderCheckpoints
@@ -146,7 +146,7 @@ class Learner:
         metrics = self.run.learn_task(old_tasks=old_tasks)
         if self._stream.is_open and not self._kind.is_joint:  # old data is not kept
             *others, last = self._stream.tasks
-            last = replace(last, train=NoExamples(), validation=NoExamples())
+            last = replace(last, train=MissingExamples(), validation=MissingExamples())
             self._stream = self.run.stream = replace(self._stream, tasks=(*others, last))
         return metrics
 
@@ -171,7 +171,7 @@ class Learner:
         """Judge test data of a task, as ``learn`` does; where the scenario hides the task, only the labels need it."""
         stream = self.run.stream
         own = stream.tasks[task]
-        given = self._handover(own.name, task).make_task(test, NoExamples(), test, own.labels or len(own.classes))
+        given = self._handover(own.name, task).make_task(test, MissingExamples(), test, own.labels or len(own.classes))
         tasks = [replace(given, prepare=own.prepare) if i == task else each for i, each in enumerate(stream.tasks)]
         asked = replace(stream, tasks=tuple(tasks))
         seed = (self.seed, self.run.progress.task)
@@ -282,7 +282,7 @@ class Learner:
             raise ValueError(f"{self._kind.name} needs the data of all tasks: let it learn them anew")
         if len(tests) > len(tasks):
             raise ValueError(f"there are test data of {len(tests)} tasks, and {len(tasks)} have come")
-        none = NoExamples()
+        none = MissingExamples()
         for index, told in enumerate(tasks):
             classes, labels = tuple(told["classes"]), tuple(told["labels"])
             prepare = AsGiven() if told["is_as_given"] else Preparation()

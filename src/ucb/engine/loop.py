@@ -13,7 +13,7 @@ import torch
 
 from ucb.bayes.priors import trainable_gaussians
 from ucb.data.streams import Stream
-from ucb.data.streams.loaders import NoExamples
+from ucb.data.streams.loaders import MissingExamples
 from ucb.engine.checkpoint import Checkpoints, Progress, refuse_other
 from ucb.engine.result import TaskMetrics, evaluate, keep_kernels, sigma_movement
 from ucb.engine.training import GraphMemory, Plateau, Steps, TaskBatches, Training, set_precision, steps_for
@@ -350,7 +350,7 @@ class Run:
 
     def _evaluate(self, index: int) -> TaskMetrics:
         is_left_out = self.evaluated is not None and index not in self.evaluated
-        if is_left_out or isinstance(self.stream.tasks[index].test, NoExamples):
+        if is_left_out or isinstance(self.stream.tasks[index].test, MissingExamples):
             return TaskMetrics.missing()
         samples = self.training.eval_samples
         return evaluate(self.method, self.stream, index, samples, self.device, (self.seed, self.progress.task))

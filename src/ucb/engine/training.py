@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from ucb import checks
-from ucb.data.streams.loaders import LoaderExamples, NoExamples
+from ucb.data.streams.loaders import LoaderExamples, MissingExamples
 from ucb.data.streams.tasks import Examples, Task
 from ucb.kernels.triton import steps
 from ucb.methods import Method
@@ -171,7 +171,7 @@ class TaskBatches:
     @property
     def has_held_out(self) -> bool:
         """Whether examples are held out."""
-        return not isinstance(self.task.validation, NoExamples)
+        return not isinstance(self.task.validation, MissingExamples)
 
     def order(self, random: torch.Generator, *, shuffle: bool) -> Order:
         """Return an epoch's order, or the seed from which a loader makes its own."""

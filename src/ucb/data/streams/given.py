@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 
 from ucb.data.streams.benchmarks import VALIDATION, hold_out
-from ucb.data.streams.loaders import ArrayDataset, AsGiven, LoaderExamples, NoExamples, SplitBatch, split_batch
+from ucb.data.streams.loaders import ArrayDataset, AsGiven, LoaderExamples, MissingExamples, SplitBatch, split_batch
 from ucb.data.streams.sources import check_inputs, check_labels
 from ucb.data.streams.tasks import Examples, Preparation, Task, TensorExamples, number_labels
 from ucb.seeds import generator_for
@@ -40,7 +40,7 @@ class Handover:
 
     def make_task(self, train: Given, validation: Given, test: Given, classes: Classes = None) -> Task:
         """Return the task; without ``validation``, arrays and data sets hold out a share of their own."""
-        if validation is None and not isinstance(train, NoExamples):
+        if validation is None and not isinstance(train, MissingExamples):
             train, validation = self._hold_out(train)
         if _is_pixels_or_numbers(train) and self.outputs_for is None:
             return self._make_in_memory(train, validation, test, classes)
@@ -58,7 +58,7 @@ class Handover:
     def read(self, given: Given, *, shuffle: bool = False, labels: Sequence[int] = ()) -> Any:
         """Return examples of anything that may be handed over; None is none."""
         if given is None or isinstance(given, Examples):
-            return given or NoExamples()
+            return given or MissingExamples()
         numbering = {label: number for number, label in enumerate(labels)} or None
         if _is_arrays(given):
             given = ArrayDataset(*given)
@@ -94,7 +94,7 @@ class Handover:
 
         def examples(given: Given) -> Examples:
             if given is None:
-                return NoExamples()
+                return MissingExamples()
             if not _is_arrays(given):
                 raise TypeError(f"{self.name}: arrays for training need arrays for judging, too")
             y = number_labels(check_labels(f"{self.name}: labels", given[1]), numbering)

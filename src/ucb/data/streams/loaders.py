@@ -200,7 +200,7 @@ class LoaderExamples(Examples):
         return [generator for generator in found if isinstance(generator, torch.Generator)]
 
 
-class NoExamples(Examples):
+class MissingExamples(Examples):
     """Stands for data that is not here: of a task that is over, or that nobody gave."""
 
     def __len__(self) -> int:
