@@ -10,9 +10,9 @@ one tensor: what is known of either form is here.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal, get_args
@@ -20,7 +20,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.posterior import Gaussian
+from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.kernels.triton import fused, launch
 
 Estimator = Literal["weights", "local", "flipout"]
@@ -201,7 +201,7 @@ class Pass:
 
     def signs(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Draw -1 and 1 with equal odds."""
-        bits = torch.empty(shape, dtype=like.dtype, device=like.device).random_(2, generator=self.generator)
+        bits = torch.randint(2, shape, generator=self.generator, dtype=like.dtype, device=like.device)
         return bits.mul_(2).sub_(1)
 
     def is_expanded(self, x: Tensor) -> bool:
@@ -247,27 +247,35 @@ def split_samples(p: Pass, samples: Iterable[int]) -> list[Pass]:
 
 MEAN = Pass("mean")
 
-_current: ContextVar[Pass | None] = ContextVar("ucb_pass", default=None)
+
+class _Here(threading.local):
+    """What is under way in this thread; torch.compile follows a threading.local, and no ContextVar."""
+
+    current: Pass | None = None
+    opened_by: nn.Module | None = None
+
+
+_here = _Here()
 
 
 @contextmanager
 def active(p: Pass) -> Iterator[Pass]:
     """Make ``p`` the pass that every Bayesian layer follows inside the block."""
-    token = _current.set(p)
+    before, _here.current = _here.current, p
     try:
         yield p
     finally:
-        _current.reset(token)
+        _here.current = before
 
 
 def current() -> Pass | None:
     """Return the pass that is under way, if there is one."""
-    return _current.get()
+    return _here.current
 
 
 def pass_for(layer: nn.Module) -> Pass:
     """Return the pass a layer has to follow. Outside of one: the mean in eval mode, one sample in training mode."""
-    p = _current.get()
+    p = _here.current
     if p is not None:
         return p
     if torch._C._current_graph_task_id() != -1:
@@ -278,11 +286,19 @@ def pass_for(layer: nn.Module) -> Pass:
     return Pass("weights") if layer.training else MEAN
 
 
+def _is_compiled(net: nn.Module) -> bool:
+    """Say whether torch.compile made the net: weights that are drawn before it runs are as any net's, and one graph."""
+    return "_orig_mod" in net._modules or net._compiled_call_impl is not None
+
+
 def run(net: nn.Module, x: Batch, p: Pass, *, shared: bool = True) -> Tensor:
     """Run ``x`` through ``net`` once; the result is [samples, batch, ...].
 
     With ``shared`` the first Bayesian layer multiplies the rows, else they are multiplied before the net sees them.
     """
+    if p.estimator == "weights" and _is_compiled(net):
+        for _, gaussian in gaussians(net):
+            p.weight(gaussian)
     with active(p):
         output = pick_output(call(net, x if shared else map_rows(p.expand, x)))
     if p.samples == 1:
@@ -306,9 +322,6 @@ def eval_mode(net: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-_opened_by: ContextVar[nn.Module | None] = ContextVar("ucb_opened_by", default=None)
-
-
 def sample_once_per_call(root: nn.Module) -> None:
     """Make a plain ``root(x)`` in training mode one pass: a layer that is used twice in it sees one sample."""
     root.register_forward_pre_hook(_open)
@@ -325,12 +338,12 @@ def _pick(output: Output, _root: nn.Module, _inputs: Any, answer: Any) -> Tensor
 
 
 def _open(root: nn.Module, _inputs: Any) -> None:
-    if root.training and _current.get() is None and torch._C._current_graph_task_id() == -1:
-        _current.set(Pass("weights"))
-        _opened_by.set(root)
+    if root.training and _here.current is None and torch._C._current_graph_task_id() == -1:
+        _here.current = Pass("weights")
+        _here.opened_by = root
 
 
 def _close(root: nn.Module, _inputs: Any, _output: Any) -> None:
-    if _opened_by.get() is root:
-        _current.set(None)
-        _opened_by.set(None)
+    if _here.opened_by is root:
+        _here.current = None
+        _here.opened_by = None

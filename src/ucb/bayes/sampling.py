@@ -6,8 +6,9 @@ A net's ``forward`` may mix the rows of a batch. Probing finds out: it runs the 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 from weakref import ReferenceType, WeakKeyDictionary, ref
@@ -15,7 +16,6 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
 from ucb.bayes.passes import (
     ESTIMATORS,
@@ -120,12 +120,13 @@ def probe_net(net: nn.Module) -> Iterator[Probe]:
     ]
     attributes = [(module, dict(vars(module))) for module in net.modules()]
     probe = Probe(net, RandomState(net))
-    hook = register_module_forward_pre_hook(lambda module, _: probe.called.add(module))
+    hooks = [module.register_forward_pre_hook(lambda module, _: probe.called.add(module)) for module in net.modules()]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _run_uncompiled():
             yield probe
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         probe.random_state.rewind()
         for module, before in attributes:  # a hidden state of the probe's rows would not fit the net's own
             vars(module).clear()
@@ -133,6 +134,14 @@ def probe_net(net: nn.Module) -> Iterator[Probe]:
         for module, name, buffer, value in buffers:
             module._buffers[name] = buffer
             buffer.data.copy_(value)  # unseen by autograd, which may have kept the buffer: it is what it was
+
+
+def _run_uncompiled() -> AbstractContextManager[Any]:
+    """Let nets that torch.compile has wrapped run as they were: each run of a probe would be compiled by itself."""
+    if "torch._dynamo" not in sys.modules:  # it takes long to load, and what is compiled has loaded it
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def agree(found: Tensor, wanted: Tensor, tolerance: float) -> bool:
