@@ -273,12 +273,17 @@ def current() -> Pass | None:
     return _here.current
 
 
+def _is_in_backward() -> bool:
+    """Say whether autograd runs this, as activation checkpointing lets it; torch.compile cannot ask."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 def pass_for(layer: nn.Module) -> Pass:
     """Return the pass a layer has to follow. Outside of one: the mean in eval mode, one sample in training mode."""
     p = _here.current
     if p is not None:
         return p
-    if torch._C._current_graph_task_id() != -1:
+    if _is_in_backward():
         raise RuntimeError(
             "a Bayesian layer was run again during backward, as activation checkpointing does, where its weight sample "
             "is gone; use ELBO.backward() with stack=False"
@@ -338,7 +343,7 @@ def _pick(output: Output, _root: nn.Module, _inputs: Any, answer: Any) -> Tensor
 
 
 def _open(root: nn.Module, _inputs: Any) -> None:
-    if root.training and _here.current is None and torch._C._current_graph_task_id() == -1:
+    if root.training and _here.current is None and not _is_in_backward():
         _here.current = Pass("weights")
         _here.opened_by = root
 
