@@ -14,7 +14,7 @@ from torch.nn.parameter import is_lazy
 from ucb import checks
 from ucb.bayes.layers import BayesBatchNorm, BayesConv, BayesGroupNorm, BayesLayer, BayesLayerNorm, BayesLinear
 from ucb.bayes.layers.norm import SampleBySample, keeps_statistics
-from ucb.bayes.passes import sample_once_per_call
+from ucb.bayes.passes import Output, answer_with, sample_once_per_call
 from ucb.bayes.posterior import Gaussian, gaussians
 
 Builder = Callable[[Any, dict[str, Gaussian]], BayesLayer]
@@ -71,7 +71,9 @@ def _layer_norm(layer: nn.LayerNorm, posterior: dict[str, Gaussian]) -> BayesLay
     return BayesLayerNorm(posterior.get("weight"), posterior.get("bias"), shape=layer.normalized_shape, eps=layer.eps)
 
 
-def to_bayesian(net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool = True) -> nn.Module:
+def to_bayesian(
+    net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool = True, output: Output | None = None
+) -> nn.Module:
     """Return the Bayesian twin of ``net``, which itself stays as it is.
 
     The means start at the net's present weights, fresh or pretrained; with ``keep_means=False`` each layer draws new
@@ -80,9 +82,12 @@ def to_bayesian(net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool
     ``DeterministicWarning`` names it; statistics are taken for each weight sample by itself. Parameters that do
     not require gradients become Gaussians that do not either.
 
-    - ``net``: any module; ``forward`` takes and returns what it did before, ``[batch, ...]``.
+    - ``net``: any module; ``forward`` takes and returns what it did before, ``[batch, ...]``. The ELBO and predictions
+      take a tensor for ``net(x)``, a tuple for ``net(*x)`` or a mapping for ``net(**x)``; of an answer that is more
+      than a tensor they use ``logits``, or the first or only part.
     - ``init_std_ratio``: sigma at the start, relative to the layer's weights; above 0.
     - ``keep_means``: False draws new means.
+    - ``output``: a function from the net's answer to the tensor that counts, with which the twin then answers.
 
     >>> import torch, ucb
     >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2), init_std_ratio=0.5)
@@ -110,6 +115,8 @@ def to_bayesian(net: nn.Module, init_std_ratio: float = 0.1, *, keep_means: bool
         said = "; ".join(f"{name or type(net).__name__} ({reason})" for name, reason in left)
         warnings.warn(f"left deterministic: {said}", DeterministicWarning, stacklevel=2)
     sample_once_per_call(twin)
+    if output is not None:
+        answer_with(twin, output)
     return twin
 
 

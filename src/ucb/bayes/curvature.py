@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.passes import Pass, eval_mode
+from ucb.bayes.passes import Batch, Pass, count_rows, eval_mode
 from ucb.bayes.sampling import mean_forward
 from ucb.kernels.triton import fused, launch
 
@@ -45,13 +45,13 @@ def class_roots(output: Tensor) -> Tensor:
 
 
 def signed_gradients(
-    net: nn.Module, weights: Sequence[Tensor], x: Tensor, roots: Roots, generator: torch.Generator | None = None
+    net: nn.Module, weights: Sequence[Tensor], x: Batch, roots: Roots, generator: torch.Generator | None = None
 ) -> tuple[Tensor | None, ...]:
     """Return gradients whose squares are, in the mean, the sum over the rows of ``x`` of diag(J^T H J).
 
     There is none for weights that these rows do not use. The net is in eval mode: no dropout, no batch statistics.
     """
-    if len(x) == 0:
+    if count_rows(x) == 0:
         raise ValueError("no curvature can be seen in an empty batch")
     with torch.enable_grad(), eval_mode(net):
         values = roots(mean_forward(net, x))

@@ -23,7 +23,7 @@ from ucb.bayes.gradients import (
     stacked_gradients,
     stacked_kl_gradients,
 )
-from ucb.bayes.passes import ESTIMATORS, Estimator, Pass, stack_drawn_weights
+from ucb.bayes.passes import ESTIMATORS, Batch, Estimator, Pass, count_rows, stack_drawn_weights
 from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, kl_divergence
 from ucb.bayes.sampling import plan, walk
 from ucb.checks import positive
@@ -129,7 +129,7 @@ class ELBO:
             return self.likelihood.roots
         raise TypeError(f"nothing is known of the curvature of {self.likelihood!r}: give the ELBO its roots")
 
-    def __call__(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
+    def __call__(self, net: nn.Module, x: Batch, y: Tensor) -> Terms:
         """Return the objective on a batch, ready for ``loss.backward()``."""
         passes = self._plan(x)
         nll = _mean([self.nll_on(net, x, y, p) for p in passes])
@@ -140,7 +140,7 @@ class ELBO:
         )
         return self._terms(nll, kl)
 
-    def backward(self, net: nn.Module, x: Tensor, y: Tensor) -> Terms:
+    def backward(self, net: nn.Module, x: Batch, y: Tensor) -> Terms:
         """Add the objective's gradient to every parameter's ``grad``, in the way that costs least.
 
         It is what ``loss.backward()`` gives; but where samples run one after the other, each one's graph and weights
@@ -150,7 +150,7 @@ class ELBO:
         """
         return self._terms(*self._backward(net, x, y, is_asked=True))
 
-    def add_gradients(self, net: nn.Module, x: Tensor, y: Tensor, measured: Measured | None = None) -> Tensor:
+    def add_gradients(self, net: nn.Module, x: Batch, y: Tensor, measured: Measured | None = None) -> Tensor:
         """Do the same as ``backward``, but return the mean NLL alone, so that no time goes into the KL's value.
 
         ``measured`` gets the sums of squares of those gradients that a kernel has written.
@@ -158,7 +158,7 @@ class ELBO:
         return self._backward(net, x, y, is_asked=False, measured=measured)[0]
 
     def _backward(
-        self, net: nn.Module, x: Tensor, y: Tensor, *, is_asked: bool, measured: Measured | None = None
+        self, net: nn.Module, x: Batch, y: Tensor, *, is_asked: bool, measured: Measured | None = None
     ) -> tuple[Tensor, Tensor | None]:
         _refuse_wrapped(net)
         passes = self._plan(x)
@@ -187,15 +187,20 @@ class ELBO:
             nll if kl is None else nll + self.kl_weight * kl, nll.detach(), None if kl is None else kl.detach()
         )
 
-    def _plan(self, x: Tensor) -> list[Pass]:
+    def _plan(self, x: Batch) -> list[Pass]:
         return plan(x, self.samples, self.estimator, self.stack, self.generator)
 
-    def nll_on(self, net: nn.Module, x: Tensor, y: Tensor, p: Pass) -> Tensor:
+    def nll_on(self, net: nn.Module, x: Batch, y: Tensor, p: Pass) -> Tensor:
         """Return the mean NLL of a batch that walks through the net on the pass ``p``."""
-        if len(x) == 0:
+        if count_rows(x) == 0:
             raise ValueError("the batch is empty, and the mean NLL of no examples is not a number")
         # The rows in the order in which they travelled, example by example: so they lie in memory.
-        output = walk(net, x, p).transpose(0, 1)
+        output = walk(net, x, p)
+        if output.dim() == 1:
+            raise ValueError(
+                "the net answers with one number for the whole batch; the ELBO needs a row for each example"
+            )
+        output = output.transpose(0, 1)
         targets = y.unsqueeze(1).expand(len(y), p.samples, *y.shape[1:])
         return self.likelihood(output.flatten(0, 1), targets.flatten(0, 1))
 

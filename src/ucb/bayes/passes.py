@@ -3,24 +3,145 @@
 Samples travel inside the batch axis, so the net's own ``forward`` needs no change: B examples with S samples are B*S
 rows, row ``b*S + s`` being example b under weight sample s. That order makes [B*S, C, ...] and [B, S*C, ...] two
 views of the same memory, which is what a grouped convolution wants.
+
+A batch is a tensor, a tuple of a net's inputs or a mapping of its keyword inputs, and a net's answer may be more than
+one tensor: what is known of either form is here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.posterior import Gaussian
+from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.kernels.triton import fused, launch
 
 Estimator = Literal["weights", "local", "flipout"]
 ESTIMATORS: tuple[str, ...] = get_args(Estimator)
+
+Batch = Tensor | Sequence[Any] | Mapping[str, Any]
+"""What goes through a net at once: ``net(x)`` for a tensor, ``net(*x)`` for a tuple, ``net(**x)`` for a mapping.
+
+Its length is that of its first tensor. Tensors with a first axis as long as that are rows, one for each example; the
+rest (flags, None, a table that all examples share) goes along as it is.
+"""
+Output = Callable[[Any], Tensor]
+"""Picks the tensor that counts from a net's answer."""
+
+
+def first_tensor(x: Batch) -> Tensor:
+    """Return the tensor whose first axis is the batch: the first that has an axis."""
+    found = x if isinstance(x, Tensor) and x.dim() else next((t for t in _tensors(x) if t.dim()), None)
+    if found is None:
+        raise TypeError(
+            "a batch is a tensor, or a tuple or mapping of a net's inputs, with its examples along the first axis of "
+            f"the first tensor; there is none in this {type(x).__name__}"
+        )
+    return found
+
+
+def count_rows(x: Batch) -> int:
+    """Return how many examples a batch has."""
+    return first_tensor(x).shape[0]
+
+
+def map_rows(change: Callable[[Tensor], Tensor], x: Any) -> Any:
+    """Change every tensor of a batch that has one row for each example."""
+    return change(x) if isinstance(x, Tensor) else _map_parts(change, x, count_rows(x))
+
+
+def take_rows(x: Any, rows: Tensor | slice) -> Any:
+    """Return some of a batch's examples."""
+    return map_rows(lambda tensor: tensor[rows], x)
+
+
+def split_rows(x: Any, size: int) -> list[Any]:
+    """Return a batch in pieces of ``size`` examples; an empty one is one piece."""
+    return [take_rows(x, slice(start, start + size)) for start in range(0, max(1, count_rows(x)), size)]
+
+
+def kind_of(x: Any, rows: int | None = None) -> tuple[object, ...]:
+    """Return what the path of a batch through a net may depend on, whatever its numbers and its length.
+
+    These are its form, the types of its tensors and which of their axes are longer than 1, and values such as flags.
+    """
+    if isinstance(x, Tensor):
+        return x.dtype, rows is None or x.shape[:1] == (rows,), tuple(size > 1 for size in x.shape[1:])
+    rows = count_rows(x) if rows is None else rows
+    if isinstance(x, Mapping):
+        return tuple((name, kind_of(part, rows)) for name, part in x.items())
+    if isinstance(x, tuple | list):
+        return tuple(kind_of(part, rows) for part in x)
+    return type(x), x if isinstance(x, bool | int | float | str) else None
+
+
+def call(net: nn.Module, x: Batch) -> Any:
+    """Run a batch through a net, and return whatever it answers."""
+    if isinstance(x, Tensor):
+        return net(x)
+    return net(**x) if isinstance(x, Mapping) else net(*x)
+
+
+def pick_output(
+    answer: Any, output: Output | None = None, names: Sequence[str] = ("logits",), who: str = "the net"
+) -> Tensor:
+    """Return the tensor that counts in an answer: what ``output`` picks; else the answer itself or one part of it.
+
+    That is the part that has one of the names, the first of a tuple or list, or the only one of a mapping.
+    """
+    if output is not None:
+        answer = output(answer)
+        if not isinstance(answer, Tensor):
+            raise TypeError(f"output must pick one tensor from the answer of {who}, not a {type(answer).__name__}")
+    if isinstance(answer, Tensor):
+        return answer
+    parts = answer if isinstance(answer, Mapping) else {name: getattr(answer, name, None) for name in names}
+    found = next((parts[name] for name in names if parts.get(name) is not None), None)
+    if found is None and isinstance(answer, tuple | list):
+        found = answer[0] if answer else None
+    elif found is None and isinstance(answer, Mapping) and len(answer) == 1:
+        found = next(iter(answer.values()))
+    if isinstance(found, Tensor):
+        return found
+    held = [type(part).__name__ for part in answer] if isinstance(answer, tuple | list) else list(_names(answer))
+    said = f" of {', '.join(held)}" if held else ""
+    raise TypeError(
+        f"{who} must answer with one tensor, not with a {type(answer).__name__}{said}: give output=, a "
+        "function that picks the tensor"
+    )
+
+
+def _tensors(x: Any) -> Iterator[Tensor]:
+    if isinstance(x, Tensor):
+        yield x
+    elif isinstance(x, Mapping | tuple | list):
+        for part in x.values() if isinstance(x, Mapping) else x:
+            yield from _tensors(part)
+
+
+def _map_parts(change: Callable[[Tensor], Tensor], x: Any, rows: int) -> Any:
+    if isinstance(x, Tensor):
+        return change(x) if x.shape[:1] == (rows,) else x
+    if isinstance(x, Mapping):
+        return {name: _map_parts(change, part, rows) for name, part in x.items()}
+    if isinstance(x, tuple | list):
+        parts = [_map_parts(change, part, rows) for part in x]
+        return x._make(parts) if hasattr(x, "_make") else type(x)(parts)
+    return x
+
+
+def _names(answer: Any) -> Iterable[str]:
+    """Return the names of an answer's parts."""
+    if isinstance(answer, Mapping):
+        return answer.keys()
+    return (name for name in getattr(answer, "__dict__", ()) if not name.startswith("_"))
 
 
 @dataclass(eq=False)
@@ -80,7 +201,7 @@ class Pass:
 
     def signs(self, shape: tuple[int, ...], like: Tensor) -> Tensor:
         """Draw -1 and 1 with equal odds."""
-        bits = torch.empty(shape, dtype=like.dtype, device=like.device).random_(2, generator=self.generator)
+        bits = torch.randint(2, shape, generator=self.generator, dtype=like.dtype, device=like.device)
         return bits.mul_(2).sub_(1)
 
     def is_expanded(self, x: Tensor) -> bool:
@@ -126,30 +247,43 @@ def split_samples(p: Pass, samples: Iterable[int]) -> list[Pass]:
 
 MEAN = Pass("mean")
 
-_current: ContextVar[Pass | None] = ContextVar("ucb_pass", default=None)
+
+class _Here(threading.local):
+    """What is under way in this thread; torch.compile follows a threading.local, and no ContextVar."""
+
+    current: Pass | None = None
+    opened_by: nn.Module | None = None
+
+
+_here = _Here()
 
 
 @contextmanager
 def active(p: Pass) -> Iterator[Pass]:
     """Make ``p`` the pass that every Bayesian layer follows inside the block."""
-    token = _current.set(p)
+    before, _here.current = _here.current, p
     try:
         yield p
     finally:
-        _current.reset(token)
+        _here.current = before
 
 
 def current() -> Pass | None:
     """Return the pass that is under way, if there is one."""
-    return _current.get()
+    return _here.current
+
+
+def _is_in_backward() -> bool:
+    """Say whether autograd runs this, as activation checkpointing lets it; torch.compile cannot ask."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
 
 
 def pass_for(layer: nn.Module) -> Pass:
     """Return the pass a layer has to follow. Outside of one: the mean in eval mode, one sample in training mode."""
-    p = _current.get()
+    p = _here.current
     if p is not None:
         return p
-    if torch._C._current_graph_task_id() != -1:
+    if _is_in_backward():
         raise RuntimeError(
             "a Bayesian layer was run again during backward, as activation checkpointing does, where its weight sample "
             "is gone; use ELBO.backward() with stack=False"
@@ -157,19 +291,26 @@ def pass_for(layer: nn.Module) -> Pass:
     return Pass("weights") if layer.training else MEAN
 
 
-def run(net: nn.Module, x: Tensor, p: Pass, *, shared: bool = True) -> Tensor:
+def _is_compiled(net: nn.Module) -> bool:
+    """Say whether torch.compile made the net: weights that are drawn before it runs are as any net's, and one graph."""
+    return "_orig_mod" in net._modules or net._compiled_call_impl is not None
+
+
+def run(net: nn.Module, x: Batch, p: Pass, *, shared: bool = True) -> Tensor:
     """Run ``x`` through ``net`` once; the result is [samples, batch, ...].
 
     With ``shared`` the first Bayesian layer multiplies the rows, else they are multiplied before the net sees them.
     """
+    if p.estimator == "weights" and _is_compiled(net):
+        for _, gaussian in gaussians(net):
+            p.weight(gaussian)
     with active(p):
-        output = net(x if shared else p.expand(x))
-    if not isinstance(output, Tensor):
-        raise TypeError(f"the net must answer with one tensor, not with a {type(output).__name__}")
+        output = pick_output(call(net, x if shared else map_rows(p.expand, x)))
     if p.samples == 1:
         return output.unsqueeze(0)
-    if output.shape[0] != p.rows * p.samples:
-        raise RuntimeError(f"{p.rows} examples under {p.samples} samples came out as {output.shape[0]} rows")
+    if output.shape[:1] != (p.rows * p.samples,):
+        came = output.shape[0] if output.dim() else "no"
+        raise RuntimeError(f"{p.rows} examples under {p.samples} samples came out as {came} rows")
     return p.by_sample(output)
 
 
@@ -186,22 +327,28 @@ def eval_mode(net: nn.Module) -> Iterator[None]:
             module.training = True
 
 
-_opened_by: ContextVar[nn.Module | None] = ContextVar("ucb_opened_by", default=None)
-
-
 def sample_once_per_call(root: nn.Module) -> None:
     """Make a plain ``root(x)`` in training mode one pass: a layer that is used twice in it sees one sample."""
     root.register_forward_pre_hook(_open)
     root.register_forward_hook(_close, always_call=True)
 
 
+def answer_with(root: nn.Module, output: Output) -> None:
+    """Make a net answer with what ``output`` picks from its answer, however it is called, copied or wrapped."""
+    root.register_forward_hook(partial(_pick, output))
+
+
+def _pick(output: Output, _root: nn.Module, _inputs: Any, answer: Any) -> Tensor:
+    return pick_output(answer, output)
+
+
 def _open(root: nn.Module, _inputs: Any) -> None:
-    if root.training and _current.get() is None and torch._C._current_graph_task_id() == -1:
-        _current.set(Pass("weights"))
-        _opened_by.set(root)
+    if root.training and _here.current is None and not _is_in_backward():
+        _here.current = Pass("weights")
+        _here.opened_by = root
 
 
 def _close(root: nn.Module, _inputs: Any, _output: Any) -> None:
-    if _opened_by.get() is root:
-        _current.set(None)
-        _opened_by.set(None)
+    if _here.opened_by is root:
+        _here.current = None
+        _here.opened_by = None

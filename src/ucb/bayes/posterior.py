@@ -89,7 +89,7 @@ def gaussians(net: nn.Module) -> Iterator[tuple[str, Gaussian]]:
     """
     for path, module in net.named_modules():
         if isinstance(module, Gaussian):
-            parts = path.split(".")
+            parts = [part for part in path.split(".") if part != "_orig_mod"]  # which torch.compile adds
             if parts[-2:-1] == ["posterior"]:
                 del parts[-2]
             yield ".".join(parts), module

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
+from ucb.bayes.passes import Batch, split_rows
 from ucb.bayes.sampling import forward, mean_forward
 from ucb.checks import count
 
@@ -31,7 +32,7 @@ class Prediction(NamedTuple):
 @torch.no_grad()
 def predict(
     net: nn.Module,
-    x: Tensor,
+    x: Batch,
     samples: int = 10,
     *,
     batch_size: int = 1024,
@@ -43,7 +44,8 @@ def predict(
     During the call the net is in eval mode.
 
     - ``net``: a Bayesian classifier that gives logits ``[batch, classes]``.
-    - ``x``: inputs ``[rows, ...]``; ``batch_size`` of them go through the net at a time.
+    - ``x``: inputs ``[rows, ...]``, a tuple of several or a mapping of keyword inputs; ``batch_size`` rows go through
+      the net at a time.
     - Returned are ``probabilities`` ``[rows, classes]``, and ``label``, ``entropy`` and ``mutual_information``
       ``[rows]``, the last two in nats.
 
@@ -60,7 +62,7 @@ def predict(
     net.eval()
     try:
         parts = []
-        for batch in x.split(count("batch_size", batch_size)):
+        for batch in split_rows(x, count("batch_size", batch_size)):
             if samples:
                 logits = forward(net, batch, samples, stack=stack, generator=generator)
             else:

@@ -6,8 +6,9 @@ A net's ``forward`` may mix the rows of a batch. Probing finds out: it runs the 
 from __future__ import annotations
 
 import random
+import sys
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, cast
 from weakref import ReferenceType, WeakKeyDictionary, ref
@@ -15,9 +16,22 @@ from weakref import ReferenceType, WeakKeyDictionary, ref
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
 
-from ucb.bayes.passes import ESTIMATORS, MEAN, Estimator, Pass, eval_mode, run, split_samples, stack_drawn_weights
+from ucb.bayes.passes import (
+    ESTIMATORS,
+    MEAN,
+    Batch,
+    Estimator,
+    Pass,
+    count_rows,
+    eval_mode,
+    first_tensor,
+    kind_of,
+    run,
+    split_samples,
+    stack_drawn_weights,
+    take_rows,
+)
 from ucb.bayes.posterior import Gaussian
 from ucb.checks import count, one_of
 
@@ -72,21 +86,21 @@ class Probe:
     is_random: bool = False
     """Whether the net itself has drawn random numbers in the last run."""
 
-    def run(self, x: Tensor, p: Pass, *, shared: bool = True) -> Tensor:
+    def run(self, x: Batch, p: Pass, *, shared: bool = True) -> Tensor:
         """Run ``x`` through the net on the pass ``p``."""
         self.random_state.rewind()
         output = run(self.net, x, p, shared=shared)
         self.is_random = self.random_state.has_changed()
         return output
 
-    def keeps_apart(self, x: Tensor, p: Pass, *, shared: bool) -> bool:
+    def keeps_apart(self, x: Batch, p: Pass, *, shared: bool) -> bool:
         """Say whether the samples of ``p``, which travel together, do not depend on each other's weights.
 
         The weights of half the samples are changed: the other samples' outputs must stay the same but for the order of
         sums. The net stays in its mode, and may draw random numbers, which are the same in every run.
         """
         before = self.run(x, p, shared=shared)
-        is_even = torch.arange(p.samples, device=x.device) % 2 == 0
+        is_even = torch.arange(p.samples, device=before.device) % 2 == 0
         for kept in (is_even, ~is_even):
             drawn = {g: torch.where(kept.view(-1, *[1] * (w.dim() - 1)), w, -4 * w) for g, w in p.drawn.items()}
             after = self.run(x, replace(p, drawn=drawn), shared=shared)
@@ -97,24 +111,37 @@ class Probe:
 
 @contextmanager
 def probe_net(net: nn.Module) -> Iterator[Probe]:
-    """Let a net be probed in the block; afterwards mode, buffers and random numbers are as before."""
+    """Let a net be probed in the block; afterwards mode, buffers, attributes and random numbers are as before."""
     buffers = [
         (module, name, buffer, buffer.clone())
         for module in net.modules()
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
+    attributes = [(module, dict(vars(module))) for module in net.modules()]
     probe = Probe(net, RandomState(net))
-    hook = register_module_forward_pre_hook(lambda module, _: probe.called.add(module))
+    hooks = [module.register_forward_pre_hook(lambda module, _: probe.called.add(module)) for module in net.modules()]
     try:
-        with torch.no_grad():
+        with torch.no_grad(), _run_uncompiled():
             yield probe
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
         probe.random_state.rewind()
+        for module, before in attributes:  # a hidden state of the probe's rows would not fit the net's own
+            vars(module).clear()
+            vars(module).update(before)
         for module, name, buffer, value in buffers:
             module._buffers[name] = buffer
             buffer.data.copy_(value)  # unseen by autograd, which may have kept the buffer: it is what it was
+
+
+def _run_uncompiled() -> AbstractContextManager[Any]:
+    """Let nets that torch.compile has wrapped run as they were: each run of a probe would be compiled by itself."""
+    if "torch._dynamo" not in sys.modules:  # it takes long to load, and what is compiled has loaded it
+        return nullcontext()
+    stance: AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance
 
 
 def agree(found: Tensor, wanted: Tensor, tolerance: float) -> bool:
@@ -156,8 +183,8 @@ BATCHINGS: tuple[Batching, ...] = ("shared", "expanded", "alone")
 MOST_ALONE = 8
 """How many of the samples, at most, are also run alone to compare."""
 
-Kind = tuple[str, int, torch.dtype, tuple[bool, ...]]
-"""An estimator, a number of samples, and a kind of input: its type, and which of its axes are longer than 1."""
+Kind = tuple[object, ...]
+"""An estimator, a number of samples, and a kind of batch (:func:`ucb.bayes.passes.kind_of`)."""
 
 
 class _Findings:
@@ -176,13 +203,13 @@ class _Findings:
 _findings: WeakKeyDictionary[nn.Module, _Findings] = WeakKeyDictionary()
 
 
-def choose_sample_batching(net: nn.Module, x: Tensor, p: Pass) -> Batching:
+def choose_sample_batching(net: nn.Module, x: Batch, p: Pass) -> Batching:
     """Say how the samples of a pass like ``p`` may travel through ``net``.
 
     The net is probed once for its mode, the number of samples and the kind of input. An estimator that puts noise on
     activations is probed too: a net whose rows are not its examples, or that mixes them, is refused.
     """
-    if len(x) == 0 or (p.estimator == "weights" and p.samples == 1):
+    if count_rows(x) == 0 or (p.estimator == "weights" and p.samples == 1):
         return "shared"
     found = _findings.get(net)
     batching = None if found is None else found.batchings.get((_kind(x, p), found.modes()))
@@ -193,7 +220,7 @@ def choose_sample_batching(net: nn.Module, x: Tensor, p: Pass) -> Batching:
     return batching
 
 
-def remember(net: nn.Module, x: Tensor, p: Pass, batching: Batching, called: Collection[nn.Module] = ()) -> None:
+def remember(net: nn.Module, x: Batch, p: Pass, batching: Batching, called: Collection[nn.Module] = ()) -> None:
     """Let samples travel in this way from now on; ``called`` are the modules that were used."""
     found = _findings.get(net) or _Findings(net, set())
     names = {name for name, module in net.named_modules() if module in called}
@@ -208,18 +235,21 @@ def forget(net: nn.Module) -> bool:
     return bool(_findings.pop(net, None))
 
 
-def _kind(x: Tensor, p: Pass) -> Kind:
-    return p.estimator, p.samples, x.dtype, tuple(size > 1 for size in x.shape[1:])
+def _kind(x: Batch, p: Pass) -> Kind:
+    return p.estimator, p.samples, *kind_of(x)
 
 
-def _try_batchings(probe: Probe, x: Tensor, like: Pass) -> Batching:
-    generator = torch.Generator(x.device).manual_seed(0)
-    _try_one(probe, x, like, generator)  # if this fails, the input is wrong and not the batching
+def _try_batchings(probe: Probe, x: Batch, like: Pass) -> Batching:
+    device, count = first_tensor(x).device, count_rows(x)
+    generator = torch.Generator(device).manual_seed(0)
+    output = _try_one(probe, x, like, generator)  # if this fails, the input is wrong and not the batching
+    if output.dim() == 1:
+        return _go_alone(like)  # one number for all rows
     batchings: list[Batching] = []
     # Two lengths: an axis that is as long as one is not as long as the other. One row would broadcast, and hide this.
-    least = max(2, len(x))
+    least = max(2, count)
     for length in (least, least + 1):
-        rows = x[torch.arange(length, device=x.device) % len(x)]
+        rows = take_rows(x, torch.arange(length, device=device) % count)
         try:
             _try_one(probe, rows, like, generator)
         except Exception:
@@ -230,13 +260,13 @@ def _try_batchings(probe: Probe, x: Tensor, like: Pass) -> Batching:
     return max(batchings, key=BATCHINGS.index)
 
 
-def _try_one(probe: Probe, x: Tensor, like: Pass, generator: torch.Generator) -> None:
+def _try_one(probe: Probe, x: Batch, like: Pass, generator: torch.Generator) -> Tensor:
     """Run the net under one sample, as the estimator draws it."""
     with eval_mode(probe.net):
-        probe.run(x, Pass(like.estimator, len(x), 1, generator))
+        return probe.run(x, Pass(like.estimator, count_rows(x), 1, generator))
 
 
-def _try_values(probe: Probe, x: Tensor, p: Pass, like: Pass) -> Batching:
+def _try_values(probe: Probe, x: Batch, p: Pass, like: Pass) -> Batching:
     """Compare samples that travel together with some of them alone, in eval mode; a random net cannot be compared."""
     with eval_mode(probe.net):
         try:
@@ -255,7 +285,7 @@ def _try_values(probe: Probe, x: Tensor, p: Pass, like: Pass) -> Batching:
         return "shared" if agree(shared, expanded, tolerance) else "expanded"
 
 
-def _try_samples(probe: Probe, x: Tensor, p: Pass, like: Pass, batching: Batching) -> Batching:
+def _try_samples(probe: Probe, x: Batch, p: Pass, like: Pass, batching: Batching) -> Batching:
     """Return ``batching``, or the next one in which samples do not depend on each other in the net's present mode."""
     for each in BATCHINGS[BATCHINGS.index(batching) : -1]:
         try:
@@ -278,7 +308,7 @@ def _go_alone(like: Pass) -> Batching:
 
 def forward(
     net: nn.Module,
-    x: Tensor,
+    x: Batch,
     samples: int = 1,
     estimator: Estimator = "weights",
     *,
@@ -287,7 +317,8 @@ def forward(
 ) -> Tensor:
     """Run ``x`` through ``net`` under ``samples`` weight samples; the result is [samples, batch, ...].
 
-    The first axis of ``x`` is the batch. ``stack`` sends all samples through together (more memory, fewer and larger
+    ``x`` is a tensor, a tuple of the net's inputs or a mapping of its keyword inputs; the first axis of its first
+    tensor is the batch. ``stack`` sends all samples through together (more memory, fewer and larger
     operations) or one after the other. By default they go together on a GPU and for ``local`` and ``flipout``, where
     they share the first layer's work.
     """
@@ -295,28 +326,29 @@ def forward(
     return outputs[0] if len(outputs) == 1 else torch.cat(outputs)
 
 
-def mean_forward(net: nn.Module, x: Tensor) -> Tensor:
+def mean_forward(net: nn.Module, x: Batch) -> Tensor:
     """Run ``x`` through ``net`` with every weight at its mean."""
     return run(net, x, MEAN)[0]
 
 
 def plan(
-    x: Tensor, samples: int, estimator: Estimator, stack: bool | None = None, generator: torch.Generator | None = None
+    x: Batch, samples: int, estimator: Estimator, stack: bool | None = None, generator: torch.Generator | None = None
 ) -> list[Pass]:
     """Return the passes that bring ``x`` through a net under ``samples`` samples: one for all, or one each."""
     count("samples", samples)
     one_of("estimator", estimator, ESTIMATORS)
+    first = first_tensor(x)
     if stack is None:
-        stack = estimator != "weights" or x.is_cuda
+        stack = estimator != "weights" or first.is_cuda
     together = samples if stack else 1
-    return [Pass(estimator, x.shape[0], together, generator) for _ in range(samples // together)]
+    return [Pass(estimator, first.shape[0], together, generator) for _ in range(samples // together)]
 
 
-def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
+def walk(net: nn.Module, x: Batch, p: Pass) -> Tensor:
     """Run ``x`` through ``net`` under the pass ``p``, with the batching that the net allows."""
     try:
         return _walk(net, x, p, choose_sample_batching(net, x, p))
-    except RuntimeError:
+    except Exception:
         if p.samples == 1 or not forget(net):
             raise
     first = BATCHINGS.index(choose_sample_batching(net, x, p))  # the net may have changed since it was probed
@@ -324,7 +356,7 @@ def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
         p.perturbed.clear()
         try:
             output = _walk(net, x, p, batching)
-        except RuntimeError:
+        except Exception:
             if batching == BATCHINGS[-1]:
                 raise
             continue
@@ -333,7 +365,7 @@ def walk(net: nn.Module, x: Tensor, p: Pass) -> Tensor:
     return output
 
 
-def _walk(net: nn.Module, x: Tensor, p: Pass, batching: Batching) -> Tensor:
+def _walk(net: nn.Module, x: Batch, p: Pass, batching: Batching) -> Tensor:
     if batching != "alone" or p.samples == 1:
         return run(net, x, p, shared=batching != "expanded")
     alone = split_samples(p, range(p.samples))

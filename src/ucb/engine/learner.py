@@ -11,6 +11,7 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from ucb.bayes.passes import Output, eval_mode
 from ucb.bayes.predict import Prediction, from_logits
 from ucb.checks import find_device
 from ucb.data.streams.given import Classes, Given, Handover
@@ -45,6 +46,8 @@ class Learner:
     - ``scenario``: of tasks that come, one of "task-incremental", "domain-incremental" and "class-incremental".
     - ``seed``, ``device``, ``training``: the randomness, cpu or cuda, and how to train.
     - ``split``: takes a batch of a loader to inputs and targets; a pair and a mapping with ``labels`` need none.
+    - ``output``: a function from the net's answer to its features, where that is not plain
+      (:class:`ucb.HeadedNet` says what is).
     - ``folder``: where checkpoints go while a task is learnt; ``Learner.load`` goes on from there.
     - ``settings`` are the method's own (``lr``, ``samples``, ...).
 
@@ -72,6 +75,7 @@ class Learner:
         training: Training | None = None,
         observer: Observer | None = None,
         split: SplitBatch = split_batch,
+        output: Output | None = None,
         folder: str | Path | None = None,
         **settings: Any,
     ) -> None:
@@ -91,7 +95,9 @@ class Learner:
         self._settings = replace_fields(self._kind.settings_type(), settings)
         if self._made is None and not isinstance(net, nn.Module):
             raise TypeError(f"a learner needs a torch.nn.Module to learn with, not a {type(net).__name__}")
-        self._net = net
+        if output is not None and isinstance(net, HeadedNet):
+            raise ValueError("a HeadedNet has its output function: leave output= out")
+        self._net, self._output = net, output
         self._checkpoints = None if folder is None else _LearnerCheckpoints(self, Path(folder))
         if self._checkpoints is not None and self._checkpoints.load() is not None:
             raise ValueError(f"{folder} holds the checkpoints of a learner: Learner.load goes on from them")
@@ -205,7 +211,7 @@ class Learner:
             raise ValueError(f"there is no checkpoint in {path}")
         known = state.get("learner", {})
         if stream is None and net is not None and not isinstance(net, HeadedNet):
-            net = HeadedNet(net, known["features"], ())
+            net = HeadedNet(net, known["features"], (), output=options.pop("output", None))
         made = cls(net, stream, method or known.get("method", "ucb"), **(_options_of(known) | options))
         if path.is_dir():
             made._checkpoints = _LearnerCheckpoints(made, path)
@@ -225,7 +231,7 @@ class Learner:
                 "seed": self.seed,
                 "scenario": asdict(self._stream.scenario) if self._stream.is_open else None,
                 "training": asdict(self.training),
-                "features": getattr(self._net, "features", None),
+                "features": getattr(self._net, "num_features", None),
                 "tasks": [
                     {**told, "is_as_given": isinstance(task.prepare, AsGiven)}
                     for told, task in zip(tasks, self._stream.tasks, strict=True)
@@ -332,18 +338,19 @@ class Learner:
             _check_heads(self._net, stream)
             return self._net
         if not isinstance(self._net, HeadedNet):
-            self._net = HeadedNet(self._net, _count_features(self._net, stream.tasks[0], self.device), ())
+            features = _count_features(self._net, self._output, stream.tasks[0], self.device)
+            self._net = HeadedNet(self._net, features, (), output=self._output)
         net = copy.deepcopy(self._net)
         sizes = [len(task.classes) for task in stream.tasks]
         if stream.scenario.heads == "many":
             for index in range(len(net.heads), len(sizes)):
-                net.add_head(self._make_layer(net.features, sizes[index], index))
+                net.add_head(self._make_layer(net.num_features, sizes[index], index))
         elif not net.heads:
             if stream.scenario.shared_outputs:
-                net.heads.append(self._make_layer(net.features, sizes[0], 0))
+                net.heads.append(self._make_layer(net.num_features, sizes[0], 0))
             else:
-                head = GrowingHead(net.features)
-                head.parts.extend(self._make_layer(net.features, size, index) for index, size in enumerate(sizes))
+                head = GrowingHead(net.num_features)
+                head.parts.extend(self._make_layer(net.num_features, size, index) for index, size in enumerate(sizes))
                 net.add_head(head)
         _check_heads(net, stream)
         return net
@@ -366,13 +373,11 @@ class _LearnerCheckpoints(FolderCheckpoints):
         super().save(state | self.learner.describe())
 
 
-def _count_features(trunk: nn.Module, task: Task, device: torch.device) -> int:
+def _count_features(trunk: nn.Module, output: Output | None, task: Task, device: torch.device) -> int:
     """Return how many features a trunk makes of the first examples of a task."""
-    was_training = trunk.training
-    probe = HeadedNet(trunk.to(device).eval(), 1, ())
-    with torch.no_grad():
-        features = probe.trunk(move(task.prepare(task.train.first()), device))
-    trunk.train(was_training)
+    probe = HeadedNet(trunk.to(device), 0, (), output=output)
+    with torch.no_grad(), eval_mode(trunk):
+        features = probe.features(move(task.prepare(task.train.first()), device))
     if features.dim() != 2:
         raise ValueError(f"the net must give features [rows, features], and gives {tuple(features.shape)}")
     return int(features.shape[1])

@@ -76,8 +76,7 @@ class Conjugate(OrdinaryMethod):
     def features(self, x: Tensor) -> Tensor:
         """Return the trunk's features, normalised as in the first task where each task has normalisation of its own."""
         with self.net.using(0):
-            found: Tensor = self.net.trunk(x)
-        return found
+            return self.net.features(x)
 
     def _find_filters(self, data: TaskData) -> None:
         """Let a trunk that takes its filters from images see some."""

@@ -52,7 +52,7 @@ class OldNetMethod(OrdinaryMethod):
 
     def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
         """Add the gradient of NLL and penalty, for which the trunk runs once."""
-        features = self.net.trunk(x)
+        features = self.net.features(x)
         nll = self.nll(self.net.heads[self.current_task.head](features), y)
         (nll if self.old is None else nll + self.penalty(x, features)).backward()
         return nll.detach()
@@ -89,7 +89,7 @@ class LearningWithoutForgetting(OldNetMethod):
         """Return lambda times the sum of every old head's distillation loss."""
         assert isinstance(self.old, HeadedNet)
         with torch.no_grad():
-            then = self._old_answers(self.old, self.old.trunk(x))
+            then = self._old_answers(self.old, self.old.features(x))
         now = self._old_answers(self.net, features)
         losses = [distillation(a, b, self.settings.temperature) for a, b in zip(now, then, strict=True)]
         return self.settings.strength * torch.stack(losses).sum()

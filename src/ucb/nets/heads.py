@@ -10,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ucb.bayes.passes import Output, call, pick_output
+
 
 class TaskBatchNorm2d(nn.Module):
     """Batch normalisation with one set of statistics, scale and shift for each task; the net says which is current.
@@ -115,8 +117,11 @@ class HeadedNet(nn.Module):
 
     All heads exist from the start, so that a net's weights do not depend on when a task comes.
 
-    - ``trunk``: a module from ``[batch, ...]`` to ``[batch, features]``, which all tasks share.
+    - ``trunk``: a module from ``[batch, ...]`` to ``[batch, features]``, which all tasks share. It gets the net's
+      inputs: a tensor, several, or keyword inputs; a tuple or a mapping of these may be given, too.
     - ``head_sizes``: the number of outputs of each head, such as ``stream.head_sizes``.
+    - ``output``: a function from the trunk's answer to the features, where that is not a tensor. Without it they are
+      the answer's ``logits`` or ``pooler_output``, or its first or only part.
 
     >>> import torch, ucb
     >>> net = ucb.HeadedNet(torch.nn.Sequential(torch.nn.Linear(20, 8), torch.nn.ReLU()), 8, [2, 3])
@@ -129,10 +134,11 @@ class HeadedNet(nn.Module):
     grows = False
     """Whether more heads may come: then a single one is not taken for one that all tasks share."""
 
-    def __init__(self, trunk: nn.Module, features: int, head_sizes: Sequence[int]) -> None:
+    def __init__(
+        self, trunk: nn.Module, features: int, head_sizes: Sequence[int], *, output: Output | None = None
+    ) -> None:
         super().__init__()
-        self.trunk = trunk
-        self.features = features
+        self.trunk, self.num_features, self.output = trunk, features, output
         self.heads = Heads(nn.Linear(features, size) for size in head_sizes)
         self.current = 0
 
@@ -174,9 +180,15 @@ class HeadedNet(nn.Module):
         """Whether tasks share the parameter of this name: the trunk's, and the head's where there is one only."""
         return self.shares_head or (name.startswith("trunk.") and not belongs_to_one_task(name))
 
-    def forward(self, x: Tensor) -> Tensor:
+    def features(self, *inputs: Any, **named: Any) -> Tensor:
+        """Return the trunk's features, ``[batch, features]``."""
+        alone = len(inputs) == 1 and not named
+        answer = call(self.trunk, inputs[0]) if alone else self.trunk(*inputs, **named)
+        return pick_output(answer, self.output, ("logits", "pooler_output"), "the trunk")
+
+    def forward(self, *inputs: Any, **named: Any) -> Tensor:
         """Return the logits of the current head."""
-        features = self.trunk(x)
+        features = self.features(*inputs, **named)
         if self.current is None:
             return torch.cat([head(features) for head in self.heads], -1)
         logits: Tensor = self.heads[self.current](features)

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from ucb.bayes.curvature import signed_gradients
 from ucb.bayes.elbo import ELBO
+from ucb.bayes.passes import Batch, count_rows, split_rows
 from ucb.checks import check_mask, count, positive
 from ucb.kernels import inverse_softplus
 from ucb.kernels.triton import fused, launch
@@ -119,15 +120,15 @@ class UCBNG(PerWeightOptimizer):
                 rho.requires_grad_(True)
 
     @torch.no_grad()
-    def observe(self, objective: ELBO, net: nn.Module, x: Tensor) -> None:
+    def observe(self, objective: ELBO, net: nn.Module, x: Batch) -> None:
         """See how inputs curve the objective at the mean weights; the next ``step()`` uses it.
 
         Show it inputs that the net has not learnt from, where there are: of those it has learnt it is too sure. Labels
         are not needed. Several calls before a step count as one with all their rows.
         """
-        self.add_curvature(self.learning_means(), self.see(objective, net, x), len(x))
+        self.add_curvature(self.learning_means(), self.see(objective, net, x), count_rows(x))
 
-    def see(self, objective: ELBO, net: nn.Module, x: Tensor) -> tuple[Tensor | None, ...]:
+    def see(self, objective: ELBO, net: nn.Module, x: Batch) -> tuple[Tensor | None, ...]:
         """Return the signed gradients of these inputs, for ``add_curvature``."""
         return signed_gradients(net, self.learning_means(), x, objective.curvature_roots, objective.generator)
 
@@ -142,13 +143,14 @@ class UCBNG(PerWeightOptimizer):
         return [mu for group in self.gaussian_groups() for mu in group["params"][:1] if mu.requires_grad]
 
     @torch.no_grad()
-    def measure(self, objective: ELBO, net: nn.Module, x: Tensor, passes: int = PASSES) -> None:
+    def measure(self, objective: ELBO, net: nn.Module, x: Batch, passes: int = PASSES) -> None:
         """Set the curvature to that of all of ``x`` at the present means, whatever was seen before.
 
         Do so before ``consolidate()``, where inputs are at hand: a running mean remembers the way to these means too.
         Between two epochs a few backward passes are enough; the running mean goes on from there.
         """
-        parts = x.split(-(-len(x) // passes) or 1)
+        rows = count_rows(x)
+        parts = split_rows(x, -(-rows // passes) or 1)
         repeats = -(-passes // len(parts))
         means = self.learning_means()
         for mu in means:
@@ -158,7 +160,7 @@ class UCBNG(PerWeightOptimizer):
             found = signed_gradients(net, means, part, objective.curvature_roots, objective.generator)
             for mu, gradient in zip(means, found, strict=True):
                 if gradient is not None:
-                    self.state[mu]["curvature"].addcmul_(gradient, gradient, value=1 / (repeats * len(x)))
+                    self.state[mu]["curvature"].addcmul_(gradient, gradient, value=1 / (repeats * rows))
         for group in self.gaussian_groups():
             self._set_rho(group)
 

@@ -67,6 +67,37 @@ def _in_large_pieces(x: Tensor) -> Tensor:
 Weights = dict[str, Tensor]
 
 
+class NoSingleWeight(Tensor):
+    """What code that reads ``layer.weight`` gets while several samples travel together: it has a kind, but no values.
+
+    Many nets ask a weight for its dtype, to bring their input to it, and for no more. Every other use is an error; what
+    still gets around it meets nan.
+    """
+
+    KIND = frozenset(
+        [getattr(Tensor, name).__get__ for name in ("dtype", "device", "shape", "ndim", "is_cuda", "layout")]
+        + [Tensor.size, Tensor.dim, Tensor.numel, Tensor.__len__, Tensor.is_floating_point, Tensor.is_complex]
+    )
+
+    @classmethod
+    def of(cls, weight: Tensor) -> NoSingleWeight:
+        """Return the stand-in of a weight."""
+        return weight.new_full((), torch.nan).expand(weight.shape).as_subclass(cls)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Say what kind of tensor it is, and refuse the rest."""
+        if func in cls.KIND:
+            with torch._C.DisableTorchFunctionSubclass():
+                return func(*args, **(kwargs or {}))
+        raise RuntimeError(
+            "a Bayesian layer's weight was read while several samples travel together: there is no single weight then. "
+            "Use stack=False"
+        )
+
+
 class BayesLayer(nn.Module):
     """A layer whose weights are Gaussians, kept in ``posterior`` by name.
 
@@ -122,12 +153,7 @@ class BayesLayer(nn.Module):
         if gaussian is None:
             return None
         p = pass_for(self)
-        if p.samples > 1:
-            raise RuntimeError(
-                f"{name} of a {type(self).__name__} was read while {p.samples} samples travel together: there is no "
-                "single weight then. Use stack=False"
-            )
-        return p.weight(gaussian)
+        return p.weight(gaussian) if p.samples == 1 else NoSingleWeight.of(gaussian.mu.detach())
 
     @property
     def weight(self) -> Tensor | None:
