@@ -1,14 +1,12 @@
-"""The ELBO, and likelihoods: functions from (output, target) to the mean negative log-likelihood (NLL) of the rows.
+"""The ELBO, and its default likelihood, that of classes; others are in :mod:`ucb.bayes.likelihoods`.
 
-Two likelihoods are here, for classes and for numbers; any function of that form can be passed to the ELBO.
+Any function from (output, target) to the mean negative log-likelihood (NLL) of the rows can be passed to the ELBO.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, distributed, nn
@@ -23,14 +21,13 @@ from ucb.bayes.gradients import (
     stacked_gradients,
     stacked_kl_gradients,
 )
+from ucb.bayes.likelihoods import NLL, Categorical, Likelihood
+from ucb.bayes.likelihoods import GaussianLikelihood as GaussianLikelihood  # pickles may look for it here
 from ucb.bayes.passes import ESTIMATORS, Batch, Estimator, Pass, count_rows, stack_drawn_weights
-from ucb.bayes.priors import HALF_LOG_TWO_PI, Prior, ScaleMixture, kl_divergence
+from ucb.bayes.priors import Prior, ScaleMixture, kl_divergence
 from ucb.bayes.sampling import plan, walk
-from ucb.checks import positive
 from ucb.kernels.triton import steps
 from ucb.kernels.triton.steps import Measured
-
-Likelihood = Callable[[Tensor, Tensor], Tensor]
 
 
 def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
@@ -38,26 +35,13 @@ def cross_entropy(output: Tensor, target: Tensor) -> Tensor:
     return steps.cross_entropy(output, target)
 
 
-@dataclass(frozen=True)
-class GaussianLikelihood:
-    """Numbers: ``target`` is ``output`` plus noise of spread ``scale``, independent in every output."""
-
-    scale: float = 1.0
-
-    def __post_init__(self) -> None:
-        positive("the noise scale", self.scale)
-
-    def __call__(self, output: Tensor, target: Tensor) -> Tensor:
-        """Return -log N(target | output, scale^2), summed over outputs, averaged over rows."""
-        if output.shape != target.shape:
-            raise ValueError(f"outputs of shape {tuple(output.shape)} do not fit targets of {tuple(target.shape)}")
-        error = ((output - target) / self.scale).square().sum() / (2 * len(output))
-        outputs = output[0].numel()
-        return error + outputs * (math.log(self.scale) + HALF_LOG_TWO_PI)
-
-    def roots(self, output: Tensor) -> Tensor:
-        """Return what the curvature is made of: the Hessian by the outputs is 1 / scale^2."""
-        return output / self.scale
+def as_likelihood(likelihood: NLL) -> Likelihood[Any]:
+    """Return a likelihood that can also predict and score; ``cross_entropy``, a plain function, is ``Categorical``."""
+    if likelihood is cross_entropy:
+        return Categorical()
+    if not isinstance(likelihood, Likelihood):
+        raise TypeError(f"{likelihood!r} cannot predict: a Likelihood such as Categorical() or Poisson() is needed")
+    return likelihood
 
 
 class Terms(NamedTuple):
@@ -75,12 +59,12 @@ class ELBO:
     ``samples`` weight samples estimate the likelihood, ``prior_samples`` the prior term where it has no closed form;
     under the ``weights`` estimator both use the same samples as far as they reach. ``stack`` is as in
     :func:`ucb.bayes.forward`. ``roots`` says how a likelihood of your own is curved (:mod:`ucb.bayes.curvature`), which
-    :class:`ucb.optim.UCBNG` needs; for the likelihoods of this module it is known.
+    :class:`ucb.optim.UCBNG` needs; the likelihoods of this package know it themselves.
 
     - ``num_examples``: N, the number of the task's training examples.
     - ``prior``: the prior of the weights; by default the paper's :class:`ScaleMixture`.
     - ``likelihood``: a function of output ``[batch, ...]`` and target that gives the mean NLL of the rows; by default
-      the cross-entropy of logits ``[batch, classes]`` and labels ``[batch]``.
+      the cross-entropy of logits ``[batch, classes]`` and labels ``[batch]``. Others: :mod:`ucb.bayes.likelihoods`.
     - ``temperature``: the factor of the KL term; 1 aims at the true posterior, 0 leaves the likelihood alone.
     - ``estimator``: "weights", "local" or "flipout": what is sampled.
 
@@ -95,7 +79,7 @@ class ELBO:
 
     num_examples: int
     prior: Prior = field(default_factory=ScaleMixture)
-    likelihood: Likelihood = cross_entropy
+    likelihood: NLL = cross_entropy
     temperature: float = 1.0
     samples: int = 1
     prior_samples: int = 1
@@ -125,9 +109,10 @@ class ELBO:
             return self.roots
         if self.likelihood is cross_entropy:
             return class_roots
-        if isinstance(self.likelihood, GaussianLikelihood):
-            return self.likelihood.roots
-        raise TypeError(f"nothing is known of the curvature of {self.likelihood!r}: give the ELBO its roots")
+        roots: Roots | None = getattr(self.likelihood, "roots", None)
+        if roots is None:
+            raise TypeError(f"nothing is known of the curvature of {self.likelihood!r}: give the ELBO its roots")
+        return roots
 
     def __call__(self, net: nn.Module, x: Batch, y: Tensor) -> Terms:
         """Return the objective on a batch, ready for ``loss.backward()``."""
