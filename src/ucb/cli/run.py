@@ -253,7 +253,9 @@ def _run_seeds(jobs: list[Job], out: Path | None, debug: bool) -> None:
         done, codes = dict[Path, dict[str, Any]](), list[int]()
         for order, outcome in zip(orders, engine.carry_out_all(orders), strict=True):
             if isinstance(outcome, Exception):
-                codes.append(complain(_advise(outcome, order.job.method, order.folder), debug, f"seed {order.job.seed}: "))
+                codes.append(
+                    complain(_advise(outcome, order.job.method, order.folder), debug, f"seed {order.job.seed}: ")
+                )
                 if order.folder.is_dir():  # it may have failed before it was made
                     watching[order.folder].keep(str(outcome))
             else:
