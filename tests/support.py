@@ -1,4 +1,4 @@
-"""What tests in several rooms need: the command line asked in this process or in one of its own, and a tiny stream."""
+"""What tests in several rooms need: the command line asked in this process or in one of its own."""
 
 import io
 import json
@@ -10,12 +10,10 @@ import sys
 from contextlib import redirect_stderr, redirect_stdout
 from typing import NamedTuple
 
-import torch
 from typer.main import get_command
 from typer.testing import CliRunner
 
 from ucb.cli.app import app
-from ucb.data.streams import Scenario, Stream, from_arrays
 
 HEARING = """
 import os, signal, sys
@@ -122,15 +120,3 @@ def finite_json(text):
     for row in found if isinstance(found, list) else [found]:
         assert all(math.isfinite(value) for value in row.values() if isinstance(value, float))
     return found
-
-
-def tiny_stream(tasks: int = 3, size: int = 300, scenario: Scenario | None = None) -> Stream:
-    """Two classes of points in the plane, a task for each direction that parts them."""
-    generator = torch.Generator().manual_seed(0)
-    made = {}
-    for task in range(tasks):
-        direction = torch.randn(8, generator=generator)
-        x = torch.randn(2 * size, 8, generator=generator)
-        y = (x @ direction > 0).long()
-        made[f"direction {task}"] = (x[:size], y[:size], x[size:], y[size:])
-    return from_arrays("tiny", made, scenario=scenario)

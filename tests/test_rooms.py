@@ -26,7 +26,9 @@ INNER = {
     "experiments/bench": {"bayes", "data", "engine", "kernels", "methods", "nets", "optim"},
     "experiments/report": {"engine"},
     "experiments/reproduce": {"data", "engine", "methods", "nets"},
+    "testing": {"data", "engine", "methods", "nets"},
 }
+"""What each room may know, beside itself; a room is a folder, or one file."""
 
 
 def rooms_known_by(path):
@@ -53,7 +55,9 @@ def rooms_known_by(path):
 
 @pytest.mark.parametrize("room", INNER)
 def test_imports_point_inwards(room):
-    for path in (SOURCE / room).rglob("*.py"):
+    paths = [*(SOURCE / room).rglob("*.py"), *SOURCE.glob(f"{room}.py")]
+    assert paths
+    for path in paths:
         beyond = rooms_known_by(path) - {room, *EVERYWHERE, *INNER[room]}
         assert not beyond, f"{path} imports {beyond}"
 
@@ -67,6 +71,7 @@ def test_every_room_is_listed():
     rooms = {path.parent.relative_to(SOURCE).as_posix() for path in SOURCE.rglob("__init__.py")}
     known = {*INNER, ".", "cli", "experiments"}
     assert {room for room in rooms if not any(room == k or room.startswith(f"{k}/") for k in known - {"."})} == {"."}
+    assert {path.stem for path in SOURCE.glob("*.py")} == {*EVERYWHERE, "__init__", "__main__", "testing"}
 
 
 def test_an_import_outwards_would_be_seen(tmp_path):

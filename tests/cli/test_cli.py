@@ -186,7 +186,7 @@ def test_an_interrupt_before_the_run_began_promises_nothing(tmp_path, monkeypatc
 
 
 def test_the_folder_in_the_advice_can_be_pasted(done):
-    assert describe_resuming(done[0]) == f"go on with: ucb resume '{done[0]}'"
+    assert describe_resuming(done[0], "ucb") == f"go on with: ucb resume '{done[0]}'"
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,10 @@ import math
 import pytest
 
 from tests.engine.runs import figures, small_run, weights
-from tests.support import tiny_stream
 from ucb.data.streams.tasks import Examples
 from ucb.engine import InterruptedRunError, Observer, Run
 from ucb.engine.checkpoint import Progress, pack, unpack
+from ucb.testing import tiny_stream
 
 
 class Memory:

@@ -8,12 +8,12 @@ import torch
 from torch import nn
 
 from tests.engine.runs import figures, small_run, weights
-from tests.support import tiny_stream
 from ucb.data.streams import TensorExamples
 from ucb.engine import DivergedError, Observer
 from ucb.engine.runner import find_side_by_side_obstacle, run_side_by_side
 from ucb.engine.training import CapturedSteps, changed, count_prepared_bytes, mark_state, prepare_inputs, rows_at_once
 from ucb.methods import known_methods
+from ucb.testing import tiny_stream
 
 METHODS = list(known_methods())
 BY_HAND = ("pathnet",)

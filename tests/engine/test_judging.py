@@ -7,7 +7,6 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from tests.support import tiny_stream
 from ucb.bayes import gaussians
 from ucb.data.streams import Scenario, TensorExamples
 from ucb.engine.result import evaluate, result_of, sigma_movement
@@ -15,6 +14,7 @@ from ucb.engine.training import TaskBatches
 from ucb.methods import EvalContext
 from ucb.metrics import ece, nlls, reliability, unpack_right_answers
 from ucb.seeds import generator_for
+from ucb.testing import tiny_stream
 
 CPU = torch.device("cpu")
 HIDDEN = Scenario("one", task_known=False)

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.engine import Learner, Observer, Schedule, Training, checkpoint
 from ucb.engine.result import evaluate
 from ucb.nets import mlp
+from ucb.testing import tiny_stream
 
 TRAINING = Training(Schedule(epochs=4), batch_size=32)
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from tests.support import tiny_stream
 from ucb.data.streams import from_arrays
 from ucb.engine import Learner, Observer, Schedule, Training
 from ucb.nets import mlp
+from ucb.testing import tiny_stream
 
 MNIST, TINY = (784, 100), (8, 4)
 ROWS = 32

@@ -6,12 +6,12 @@ import pytest
 import torch
 
 from tests.engine.test_job import StopAt
-from tests.support import tiny_stream
 from ucb import engine
 from ucb.bayes import mean_forward
 from ucb.data.streams import Scenario
 from ucb.engine import InterruptedRunError, Job
 from ucb.engine.result import evaluate
+from ucb.testing import tiny_stream
 
 TIMES = ("seconds", "task_seconds", "peak_memory_bytes")
 BEFORE = {"benchmark", "method", "seed", "tasks", "single_head", "blur", "faces", "data", "net", "device"}

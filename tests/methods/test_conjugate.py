@@ -6,12 +6,12 @@ from torch import nn
 
 from tests.engine.runs import figures, small_run
 from tests.methods.data import Given
-from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.methods import EvalContext, TaskInfo, known_methods
 from ucb.methods.conjugate import ConjugateSettings
 from ucb.nets import build_net, mlp
 from ucb.seeds import generator_for
+from ucb.testing import tiny_stream
 
 HIDDEN = Scenario("one", task_known=False)
 CONJUGATE = known_methods()["conjugate"]

@@ -1,4 +1,4 @@
-"""What every method must do, whichever it is."""
+"""What every method must do, whichever it is: the promises that `ucb.testing` checks, and those of our own."""
 
 import copy
 import dataclasses
@@ -9,24 +9,15 @@ import torch
 
 from tests.engine.runs import figures, small_run, weights
 from tests.methods.data import Given
-from tests.support import tiny_stream
-from ucb.data.streams import Examples, Scenario, Stream, Task
-from ucb.engine import DivergedError, Observer
-from ucb.methods import EvalContext, TaskInfo, known_methods
+from ucb.data.streams import Examples, Scenario, Stream
+from ucb.engine import DivergedError
+from ucb.methods import EvalContext, TaskInfo, find_method, known_methods
 from ucb.methods.base import TaskHiddenError
 from ucb.methods.bayesian import BayesianMethod
+from ucb.testing import CHECKS, check_state, tiny_stream
 
 METHODS = list(known_methods())
 BAYESIAN = [name for name, kind in known_methods().items() if issubclass(kind, BayesianMethod)]
-SCENARIOS = {
-    "several heads": Scenario(),
-    "one head, task known": Scenario("one"),
-    "one head, task hidden": Scenario("one", task_known=False),
-    "shared outputs": Scenario("one", task_known=False, shared_outputs=True),
-    "shared outputs, task known": Scenario("one", shared_outputs=True),
-}
-
-
 TINY = {
     "hat": {"sparsity": 0.05},  # with 16 units, the usual price of a unit shuts them all
     "pathnet": {"modules": 4},  # with 16 modules, a tiny net has one unit in each
@@ -34,87 +25,13 @@ TINY = {
     "vcl-vadam": {"lr": 0.03},
     "vcl-gng": {"lr": 0.03, "init_std_ratio": 0.5},  # more is too much noise for 16 units
 }
-"""What a method needs to learn a tiny net: the others take a rate of 0.3."""
+"""What a method needs to learn a tiny net; the others take the rate of the checks."""
 
 
 @pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("scenario", SCENARIOS)
-def test_it_learns_three_tiny_tasks(name, scenario):
-    stream = tiny_stream(scenario=SCENARIOS[scenario])
-    settings = {"lr": 0.3, **TINY.get(name, {})}
-    if known_methods()[name].needs_task and not SCENARIOS[scenario].task_known:
-        with pytest.raises(ValueError, match=f"{name} must be told the task"):
-            small_run(name, stream=stream)
-        return
-    run = small_run(name, stream=stream, epochs=6, **settings)
-    run.learn()
-    assert len(run.matrix.after) == 3
-    assert run.matrix.after[0][0] > 85
-    if SCENARIOS[scenario].heads == "many":
-        assert run.matrix.learning > 75  # right after learning, well above chance
-    assert all(math.isfinite(value) for judged in run.progress.own + run.progress.last for value in judged)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_the_same_seed_gives_the_same_result_and_another_does_not(name):
-    runs = [small_run(name, seed=seed) for seed in (0, 0, 1)]
-    for run in runs:
-        run.learn()
-    first, again, other = runs
-    assert figures(first) == figures(again)
-    assert all(torch.equal(a, b) for a, b in zip(weights(first).values(), weights(again).values(), strict=True))
-    assert figures(first) != figures(other)
-
-
-class StopAt(Observer):
-    """Raises when a certain number of batches has been learnt."""
-
-    def __init__(self, batches):
-        self.left = batches
-
-    def batch_learnt(self, task, epoch, batch, batches):
-        self.left -= 1
-        if self.left == 0:
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("name", METHODS)
-@pytest.mark.parametrize("moment", [1, 7, 8, 16, 17, 20, 33, 47])
-def test_going_on_from_a_checkpoint_equals_never_having_stopped(name, moment, tmp_path):
-    """The run is cut somewhere and a fresh one goes on from the last checkpoint, which was some steps earlier."""
-    whole = small_run(name)
-    whole.learn()
-    if moment > whole.progress.steps:
-        pytest.skip("the run is over by then")
-    cut = small_run(name, tmp_path, observer=StopAt(moment))
-    with pytest.raises(KeyboardInterrupt):
-        cut.learn()
-    fresh = small_run(name, tmp_path)
-    torch.manual_seed(123)  # whatever the process did before must not matter
-    assert fresh.resume() == (moment >= 3)
-    fresh.learn()
-    assert figures(fresh) == figures(whole)
-    for key, value in weights(whole).items():
-        assert torch.equal(weights(fresh)[key], value), key
-
-
-def check_that_state_is_all_there_is(name):
-    """A fresh method with the state of a trained one answers and learns on exactly like it."""
-    run, fresh = small_run(name), small_run(name, seed=5)
-    run.learn()
-    fresh.method.load_state_dict(run.method.state_dict())
-    x, y = torch.randn(40, 8), torch.randint(2, (40,))
-    for method in (run.method, fresh.method):
-        method.begin_task(TaskInfo(2, 40, 2, range(2)))
-    for _ in range(3):
-        assert torch.equal(run.method.learn(x, y), fresh.method.learn(x, y))
-    answers = [m.logits(x, EvalContext(1, 1), 4, torch.Generator().manual_seed(0)) for m in (run.method, fresh.method)]
-    assert torch.equal(*answers)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_state_is_all_there_is(name):
-    check_that_state_is_all_there_is(name)
+@pytest.mark.parametrize("check", CHECKS)
+def test_it_keeps_the_promise(check, name):
+    check(find_method(name), **TINY.get(name, {}))
 
 
 @pytest.mark.parametrize(
@@ -123,35 +40,8 @@ def test_state_is_all_there_is(name):
 def test_a_method_that_does_not_declare_what_it_remembers_is_noticed(name, forgotten, monkeypatch):
     kind = next(each for each in known_methods()[name].__mro__ if forgotten in vars(each).get("remembered", ()))
     monkeypatch.setattr(kind, "remembered", tuple(other for other in kind.remembered if other != forgotten))
-    with pytest.raises((AssertionError, LookupError)):
-        check_that_state_is_all_there_is(name)
-
-
-class Sealed(Examples):
-    """Examples that can be made unreadable."""
-
-    def __init__(self, inner):
-        self.inner, self.sealed = inner, False
-
-    def __len__(self):
-        return len(self.inner)
-
-    def batches(self, *args):
-        assert not self.sealed, "data of an old task was read again"
-        return self.inner.batches(*args)
-
-
-@pytest.mark.parametrize("name", [name for name, kind in known_methods().items() if not kind.is_joint])
-def test_data_of_old_tasks_is_never_touched_again(name):
-    tiny = tiny_stream()
-    tasks = tuple(Task(t.name, t.classes, Sealed(t.train), Sealed(t.validation), t.test, t.prepare) for t in tiny.tasks)
-
-    class Seal(Observer):
-        def task_ended(self, task, row):
-            tasks[task].train.sealed = tasks[task].validation.sealed = True
-
-    small_run(name, stream=Stream("sealed", tasks), observer=Seal()).learn()
-    assert all(task.train.sealed for task in tasks)
+    with pytest.raises(AssertionError, match="has everything that it needs later in its state"):
+        check_state(name, **TINY.get(name, {}))
 
 
 class Spoilt(Examples):
@@ -188,10 +78,8 @@ PLAIN = [name for name in METHODS if not name.startswith("vcl") and not name.end
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_every_method_says_what_it_is(name):
+def test_every_method_has_a_grid_and_a_file_of_its_name(name):
     kind = known_methods()[name]
-    assert kind.summary
-    assert kind.memory
     assert kind.settings_type.grid(), "what is tried must stand beside the settings"
     assert math.prod(len(values) for values in kind.settings_type.grid().values()) <= 40
     words = name.split("-")

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from tests.engine.runs import small_run, weights
-from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.methods import TaskInfo
+from ucb.testing import tiny_stream
 
 
 @pytest.mark.parametrize("name", ["ord-jt", "bbb-jt"])

@@ -4,9 +4,9 @@ import pytest
 import torch
 
 from tests.engine.runs import small_run
-from tests.support import tiny_stream
 from ucb.data.streams import Scenario
 from ucb.methods import TaskInfo
+from ucb.testing import tiny_stream
 
 OWN, ALL = range(2, 4), 6
 WITHOUT_KL = {name: {"temperature": 0.0} for name in ("bbb-ft", "ucb", "uniform-lr")}

@@ -16,7 +16,7 @@ from rich.table import Table
 from typer import Argument, Option
 
 from ucb.cli.command import Debug, Device, complain, complete, explain_interrupt
-from ucb.cli.terminal import console, fits, format_count, make_table, print_names, print_table, say
+from ucb.cli.terminal import console, fits, format_count, make_table, print_names, print_table, say, warn
 
 if TYPE_CHECKING:
     from ucb.cli.watch import Lines
@@ -27,10 +27,10 @@ LOG, PAGE = "log.txt", "report.html"
 MOST_NAMED = 5
 LONG, SHORT = "accuracy (%) on each task after each", "accuracy (%) on each task"
 complete_benchmark, complete_net = complete("ucb.data.streams", "BENCHMARKS"), complete("ucb.nets", "NETS")
-complete_method = complete("ucb.methods", "known_methods")
+complete_method = complete("ucb.methods.outside", "list_names")
 STREAM = "The stream of tasks; `ucb list benchmarks` lists them."
 NETWORK = "The network: mlp, alexnet, resnet18 or patches.  [default: the benchmark's]"
-LEARNER = "The method that learns; `ucb list methods` lists them."
+LEARNER = "The method that learns: a name of `ucb list methods`, or package.module:Class for a class of your own."
 BenchmarkName = Annotated[str, Argument(metavar="BENCHMARK", help=STREAM, autocompletion=complete_benchmark)]
 MethodName = Annotated[str, Option(help=LEARNER, autocompletion=complete_method)]
 Net = Annotated[str | None, Option(help=NETWORK, autocompletion=complete_net)]
@@ -97,16 +97,21 @@ def run_command(
 
 def resume_command(
     folder: Annotated[Path, Argument(metavar="DIR", help="The folder of a run that was interrupted.")],
+    method: Annotated[
+        str | None,
+        Option(metavar="PACKAGE.MODULE:CLASS", help="Its method, if that is a class of your own: it is imported."),
+    ] = None,
     debug: Debug = False,
 ) -> None:
     """Go on with a run that was interrupted.
 
     The result is the same to the last bit; after learning side by side with other runs, it is the same up to rounding.
+    A class that is no installed method is imported only if it is named here again: the folder may be another's.
     """
     from ucb import engine
     from ucb.engine.runner import read_job
 
-    _show_run(read_job(folder), folder, partial(engine.resume, folder))
+    _show_run(read_job(folder, method), folder, partial(engine.resume, folder, method=method))
 
 
 def report_command(
@@ -137,8 +142,14 @@ def list_command(
     """List the methods, or the benchmarks, and what each of them is."""
     if what == "methods":
         from ucb.methods import known_methods
+        from ucb.methods.outside import list_offers
 
-        print_names({name: kind.summary for name, kind in known_methods().items()})
+        about, offers = {name: kind.summary for name, kind in known_methods().items()}, list_offers()
+        about |= {name: f"{each.kind.summary} ({each.package})" for name, each in offers.items() if each.kind}
+        print_names(about)
+        for offer in offers.values():
+            if offer.obstacle:
+                warn(offer.obstacle)
     else:
         from ucb.data.streams import BENCHMARKS
         from ucb.engine.config import FOLDERS
@@ -178,14 +189,14 @@ def parse_seeds(word: str) -> list[int]:
 
 
 def _default_folder(job: Job) -> Path:
-    return Path("runs") / f"{job.benchmark}-{job.method}-seed{job.seed}"
+    return Path("runs") / f"{job.benchmark}-{job.method_name}-seed{job.seed}"
 
 
 def _find_own_recipe(order: Job) -> Recipe | None:
     """Return the recipe in the user's own folder, which goes before the package's, and say that it is used."""
     from ucb.engine.config import kind_of, own_recipe
 
-    own = own_recipe(kind_of(order), order.method)
+    own = own_recipe(kind_of(order), order.method_name)
     if own is None:
         return None
     say(f"settings of {own.path}, your own recipe: {own.recipe.found}")
@@ -194,7 +205,7 @@ def _find_own_recipe(order: Job) -> Recipe | None:
 
 def _show_run(job: Job, folder: Path, work: Callable[[Lines], dict[str, Any]]) -> None:
     """Do the work of one run, show it as it goes and what came of it."""
-    with _explain_resuming(folder):
+    with _explain_resuming(job.method, folder):
         with _watch(job, folder) as observer:
             result = work(observer)
         show_result(result, folder)
@@ -236,13 +247,15 @@ def _run_seeds(jobs: list[Job], out: Path | None, debug: bool) -> None:
         folder = out / f"seed{job.seed}" if out else _default_folder(job)
         watching[folder] = watch.Lines(console, folder / LOG, f"seed {job.seed}: ")
         orders.append(engine.PlannedRun(job, folder, watching[folder]))
-    with _explain_resuming(*watching):
+    with _explain_resuming(jobs[0].method, *watching):
         for folder in watching:
             refuse_folder(folder)
         done, codes = dict[Path, dict[str, Any]](), list[int]()
         for order, outcome in zip(orders, engine.carry_out_all(orders), strict=True):
             if isinstance(outcome, Exception):
-                codes.append(complain(_advise(outcome, order.folder), debug, f"seed {order.job.seed}: "))
+                codes.append(
+                    complain(_advise(outcome, order.job.method, order.folder), debug, f"seed {order.job.seed}: ")
+                )
                 if order.folder.is_dir():  # it may have failed before it was made
                     watching[order.folder].keep(str(outcome))
             else:
@@ -256,23 +269,23 @@ def _run_seeds(jobs: list[Job], out: Path | None, debug: bool) -> None:
 
 
 @contextmanager
-def _explain_resuming(*folders: Path) -> Iterator[None]:
+def _explain_resuming(method: str, *folders: Path) -> Iterator[None]:
     """Say how to go on with the runs in these folders, where they are interrupted or a file cannot be written."""
-    with explain_interrupt(lambda stop: _describe_interruption(stop, *folders)):
+    with explain_interrupt(lambda stop: _describe_interruption(stop, method, *folders)):
         try:
             yield
         except OSError as error:
-            raise _advise(error, folders[0]) from None
+            raise _advise(error, method, folders[0]) from None
 
 
-def _advise(error: Exception, folder: Path) -> Exception:
+def _advise(error: Exception, method: str, folder: Path) -> Exception:
     """Note on an error of the operating system how to go on with the run that it stopped."""
     if isinstance(error, OSError) and error.strerror is not None and any(folder.glob("checkpoint-*")):
-        error.add_note(f"once that is mended, {describe_resuming(folder)}")
+        error.add_note(f"once that is mended, {describe_resuming(folder, method)}")
     return error
 
 
-def _describe_interruption(stop: BaseException, *folders: Path) -> str:
+def _describe_interruption(stop: BaseException, method: str, *folders: Path) -> str:
     """Say where the run was interrupted, and how to go on with all that were begun."""
     from ucb.engine.runner import CONFIG, RESULT
 
@@ -283,12 +296,13 @@ def _describe_interruption(stop: BaseException, *folders: Path) -> str:
     where = "" if isinstance(stop, KeyboardInterrupt) else f": {stop}; the state is saved"
     not_begun = [shlex.quote(str(folder)) for folder in folders if folder not in begun]
     rest = [f"not begun: {', '.join(not_begun)}"] if not_begun else []
-    return "\n".join([f"interrupted{where}", *map(describe_resuming, cut), *rest])
+    return "\n".join([f"interrupted{where}", *(describe_resuming(folder, method) for folder in cut), *rest])
 
 
-def describe_resuming(folder: Path) -> str:
-    """Name the command that goes on with a run."""
-    return f"go on with: ucb resume {shlex.quote(str(folder))}"
+def describe_resuming(folder: Path, method: str) -> str:
+    """Name the command that goes on with a run; a class that is imported must be named again."""
+    words = ["ucb", "resume", str(folder), *(["--method", method] if ":" in method else [])]
+    return f"go on with: {shlex.join(words)}"
 
 
 def show_result(result: dict[str, Any], folder: Path) -> None:

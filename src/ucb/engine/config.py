@@ -139,6 +139,7 @@ class Job:
 
     benchmark: str
     method: str
+    """Its name or, if it is a class of another's, its path, ``package.module:Class``."""
     seed: int = 0
     tasks: int | None = None
     single_head: bool = False
@@ -228,6 +229,11 @@ class Job:
         """The net's name."""
         return self.net or ("alexnet" if self.benchmark == FOLDERS else find(self.benchmark).net)
 
+    @property
+    def method_name(self) -> str:
+        """The method's name, under which runs and recipes are kept; ``method`` may be the path of a class."""
+        return find_method(self.method).name
+
     def identity(self) -> dict[str, Any]:
         """Return what a checkpoint of this job must agree in: the configuration, and the version that made it."""
         values = {key: value for key, value in dataclasses.asdict(self).items() if value or key not in LATER}
@@ -264,7 +270,7 @@ def apply_recipe(order: Job, values: Mapping[str, Any], recipe: Recipe | None = 
     if order.blur is not None and values.get("epochs", 1) != 1:
         raise ValueError("tasks that fade into each other pass by once: leave out --epochs")
     if recipe is None:
-        recipe = recipe_for(kind_of(order), order.method)
+        recipe = recipe_for(kind_of(order), order.method_name)
     for_net = net_options(order.net_name)
     parts: dict[str, dict[str, Any]] = {"training": {}, "net_options": {}, "settings": {}}
     for name, value in values.items():

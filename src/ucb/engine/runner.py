@@ -90,9 +90,9 @@ def start(job: Job, folder: Path, observer: Observer | None = None) -> Found:
     return _run_alone(PlannedRun(job, folder, observer))
 
 
-def resume(folder: Path, observer: Observer | None = None) -> Found:
-    """Go on with the job in ``folder``; if it is done, return its result."""
-    return _run_alone(PlannedRun(read_job(folder), folder, observer))
+def resume(folder: Path, observer: Observer | None = None, method: str | None = None) -> Found:
+    """Go on with the job in ``folder``; if it is done, return its result. A class of another's must be named again."""
+    return _run_alone(PlannedRun(read_job(folder, method), folder, observer))
 
 
 def carry_out_all(planned_runs: Sequence[PlannedRun]) -> list[Found | Exception]:
@@ -139,7 +139,7 @@ def _prepare(planned: PlannedRun) -> PreparedRun | None:
     if is_new:
         refuse_folder(planned.folder)
     else:
-        planned = planned._replace(job=read_job(planned.folder))
+        planned = planned._replace(job=read_job(planned.folder, planned.job.method))
     return PreparedRun(planned.job.run(planned.folder, planned.observer), planned, is_new)
 
 
@@ -210,8 +210,12 @@ def _attempt(work: Callable[..., Result], *inputs: Any) -> Result | Exception:
         return error
 
 
-def read_job(folder: Path) -> Job:
-    """Return the job whose run is in ``folder``."""
+def read_job(folder: Path, method: str | None = None) -> Job:
+    """Return the job whose run is in ``folder``, and learns with ``method`` if that is given.
+
+    The folder may come from somebody else, and what it names as ``package.module:Class`` would be imported. So this is
+    refused unless the user has named the same ``method``.
+    """
     if not (folder / CONFIG).is_file():
         raise FileNotFoundError(f"{folder} holds no run: there is no {CONFIG} in it")
     values = rename_old_keys(read_object(folder / CONFIG))
@@ -222,7 +226,15 @@ def read_job(folder: Path) -> Job:
         raise ValueError(
             f"{folder / CONFIG} does not fit this version of ucb ({ucb.__version__}): {', '.join(differs)}"
         )
-    return Job(**values)
+    job = Job(**values)
+    if method is None and ":" in job.method:
+        raise ValueError(
+            f"the run in {folder} learns with {job.method}, whose code would be imported: if you trust it, add "
+            f"--method {job.method}"
+        )
+    if method not in (None, job.method):
+        raise ValueError(f"the run in {folder} learns with {job.method}, not with {method}")
+    return job
 
 
 def refuse_folder(folder: Path) -> None:

@@ -378,7 +378,7 @@ methods_by_name: dict[str, type[Method]] = {}
 
 
 def method(cls: type[Method]) -> type[Method]:
-    """Register a method under its name, so that ``Learner`` and the commands know it.
+    """Register a method under its name, so that ``Learner`` and the commands know it; no two have the same name.
 
     >>> import ucb
     >>> @ucb.method
@@ -391,6 +391,10 @@ def method(cls: type[Method]) -> type[Method]:
     ...     def end_task(self, data):
     ...         self.optimizer.consolidate()
     """
+    if not cls.__module__.startswith(f"{__package__}."):  # ours are checked by their tests
+        from ucb.methods.outside import check_class
+
+        check_class(cls, cls.__qualname__)
     methods_by_name[cls.name] = cls
     return cls
 
@@ -429,8 +433,21 @@ FOLDER = str(Path(__file__).parent)
 """Where the methods are, one file for each of them or for a family."""
 
 
-def find_method(name: str) -> type[Method]:
-    """Return the method of that name; for a wrong one the nearest right ones are offered.
+def find_method(which: str | type[Method]) -> type[Method]:
+    """Return a method: by its name, by the path of a class of another's, ``package.module:Class``, or by the class.
+
+    A class is checked and returned as it is; for a wrong name the nearest right ones are offered.
+    """
+    own = find_own(which) if isinstance(which, str) else None
+    if own is not None:
+        return own
+    from ucb.methods.outside import find_outside  # a run of a method of ours does without
+
+    return find_outside(which)
+
+
+def find_own(name: str) -> type[Method] | None:
+    """Return the method of that name that is one of ours, or is registered, or None.
 
     Only its own file is imported, and what that needs: imm_mode.py for ``imm-mode`` or, if there is none, imm.py.
     """
@@ -439,13 +456,14 @@ def find_method(name: str) -> type[Method]:
         file = "_".join(words[:length])
         if name not in methods_by_name and file in files:
             import_module(f"{__package__}.{file}")
-    if name not in methods_by_name:
-        raise ValueError(f"there is no method {name!r}: {checks.nearest(name, known_methods())}")
-    return methods_by_name[name]
+    return methods_by_name.get(name)
 
 
 def known_methods() -> dict[str, type[Method]]:
-    """Return every method by name, which imports every file of this folder."""
+    """Return every method of ours, and every one that is registered, by name, which imports every file of this folder.
+
+    What installed packages offer is not among them: ``ucb.methods.outside`` lists that.
+    """
     for found in iter_modules([FOLDER]):
         import_module(f"{__package__}.{found.name}")
     return dict(sorted(methods_by_name.items()))

@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from tests.engine.runs import figures, small_run, weights
-from tests.support import tiny_stream
 from ucb.data.streams import Scenario, Source, blur_boundaries, permute_pixels, split_by_classes
 from ucb.methods import known_methods
+from ucb.testing import tiny_stream
 
 CPU = torch.device("cpu")
 SHARED = Scenario("one", task_known=False, shared_outputs=True)

@@ -40,7 +40,7 @@ class TrialRecord:
     def __init__(self, search: Search, results: Path) -> None:
         self.search = search
         which = f"{search.kind}-all-tasks" if search.all_tasks else search.kind
-        self.path = results / "tuning" / which / f"{search.method}.json"
+        self.path = results / "tuning" / which / f"{search.method_name}.json"
         self.trials = saved_trials(self.path, search)
 
     def find(self, point: Point) -> Trial | None:
@@ -79,7 +79,7 @@ class TrialRecord:
 
     def write_recipes(self, recipe: dict[str, Any], folder: Path) -> list[Path]:
         """Write a method's recipe and, for UCB, its control's, unless that was searched itself; return the files."""
-        recipes = {self.search.method: recipe}
+        recipes = {self.search.method_name: recipe}
         if self.search.method == "ucb" and self.find_searched_control(folder) is None:
             same = {name: recipe[name] for name in ("training", "settings")}
             why = f"{CONTROLS_SETTINGS}, so that nothing but the uncertainty differs"

@@ -67,6 +67,11 @@ class Search:
         return self.name or (self.benchmark if self.blur is None else f"{self.benchmark}-blurred")
 
     @property
+    def method_name(self) -> str:
+        """The name under which trials and recipes are kept; ``method`` may be the path of a class."""
+        return find_method(self.method).name
+
+    @property
     def rule(self) -> str:
         """How the settings are chosen."""
         return ALL_TASKS if self.all_tasks else TWO_TASKS
