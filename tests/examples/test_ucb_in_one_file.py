@@ -289,6 +289,42 @@ def test_tasks_are_the_benchmarks(one):
     torch.testing.assert_close(found.sort().values, expected.sort().values, rtol=0, atol=1e-2)
 
 
+def note_calls(name, real, calls):
+    """A function that does what the real one does and notes that it was called; held-out data does not count."""
+
+    def call(*words, **options):
+        if options.get("samples") != 0:
+            calls.append(name)
+        return real(*words, **options)
+
+    return call
+
+
+def test_both_methods_do_their_part_after_each_task_and_share_a_result_file(one, monkeypatch, tmp_path, capsys):
+    torch.set_default_dtype(torch.float32)
+    calls, out = [], tmp_path / "new" / "figures.json"
+    for name in ("learn_task", "count_right", "slow_down", "prune", "restart_free_weights"):
+        monkeypatch.setattr(one, name, note_calls(name, getattr(one, name), calls))
+    tasks = one.split_mnist()
+    monkeypatch.setattr(one, "split_mnist", lambda: tasks)
+    learnt = ["learn_task", "count_right"]
+    parts = {
+        "ucb": [*learnt, "slow_down", *learnt, "slow_down", "count_right"],
+        "ucb-p": [*learnt, "prune", "restart_free_weights", *learnt, "prune", "count_right"],
+    }
+    for method, expected in parts.items():
+        monkeypatch.setattr("sys.argv", [str(FILE), "--quick", "--method", method, "--seed", "7", "--out", str(out)])
+        calls.clear()
+        one.main()
+        assert calls == expected
+        printed = capsys.readouterr().out.splitlines()
+        assert [line.partition(":")[0] for line in printed] == ["after task 1", "after task 2", f"{method}, seed 7"]
+    found = json.loads(out.read_text())
+    assert list(found) == ["ucb-seed7", "ucb-p-seed7"]
+    assert all(run["quick"] and len(run["accuracy_matrix"]) == 2 for run in found.values())
+    assert all(run["acc"] > 70 for run in found.values())
+
+
 def figures_of(runs, name):
     """Mean and standard deviation over seeds."""
     values = [run[name] for run in runs]
