@@ -91,7 +91,7 @@ def test_each_tensor_keeps_its_most_important_free_weights(ranking):
     method = made("ucb-p-ng", small_net(), prune=0.75, ranking=ranking, **QUICK)
     learn_task(method, 0)
     data = learn_task(method, 1, until="training")
-    method.optimizer.measure(method.objective, method.net, method.held_out)  # what claiming goes by, measured again
+    method.optimizer.measure(method.objective, method.net, *method.held_out)  # what claiming goes by, measured again
     free = {name: method.owners.free(name) for name, _ in method.shared_gaussians}
     torch.manual_seed(0)
     method.generator.manual_seed(11)

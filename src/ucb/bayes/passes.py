@@ -67,6 +67,21 @@ def split_rows(x: Any, size: int) -> list[Any]:
     return [take_rows(x, slice(start, start + size)) for start in range(0, max(1, count_rows(x)), size)]
 
 
+def join_rows(batches: Iterable[Any]) -> list[Any]:
+    """Return batches as one or, where padding or other shapes tell them apart, as one for each of these."""
+    groups: dict[object, list[Any]] = {}
+    for x in batches:
+        groups.setdefault(_shapes(x, count_rows(x)), []).append(x)
+    return [_join(group, count_rows(group[0])) for group in groups.values()]
+
+
+def list_rows(x: Any) -> list[Tensor]:
+    """Return the tensors of a batch that have one row for each example."""
+    found: list[Tensor] = []
+    map_rows(lambda tensor: found.append(tensor) or tensor, x)  # type: ignore[func-returns-value]
+    return found
+
+
 def kind_of(x: Any, rows: int | None = None) -> tuple[object, ...]:
     """Return what the path of a batch through a net may depend on, whatever its numbers and its length.
 
@@ -135,6 +150,23 @@ def _map_parts(change: Callable[[Tensor], Tensor], x: Any, rows: int) -> Any:
         parts = [_map_parts(change, part, rows) for part in x]
         return x._make(parts) if hasattr(x, "_make") else type(x)(parts)
     return x
+
+
+def _shapes(x: Any, rows: int) -> object:
+    if isinstance(x, Tensor):
+        return x.shape[1:] if x.shape[:1] == (rows,) else x.shape
+    if isinstance(x, Mapping):
+        return tuple((name, _shapes(part, rows)) for name, part in x.items())
+    return tuple(_shapes(part, rows) for part in x) if isinstance(x, tuple | list) else None
+
+
+def _join(batches: list[Any], rows: int) -> Any:
+    first = batches[0]
+    if isinstance(first, Tensor):
+        return torch.cat(batches) if first.shape[:1] == (rows,) else first
+    columns = zip(*(list_rows(x) for x in batches), strict=True)
+    joined = iter([torch.cat(column) for column in columns])
+    return map_rows(lambda _: next(joined), first)
 
 
 def _names(answer: Any) -> Iterable[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, overload
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from ucb.bayes.elbo import as_likelihood
 from ucb.bayes.likelihoods import NLL, Likelihood, P

@@ -11,8 +11,9 @@ from typing import Any, Self
 import torch
 from torch import nn
 
+from ucb.bayes import Categorical, Likelihood
 from ucb.bayes.passes import Output, eval_mode
-from ucb.bayes.predict import Prediction, from_logits
+from ucb.bayes.predict import from_logits
 from ucb.checks import find_device
 from ucb.data.streams.given import Classes, Given, Handover
 from ucb.data.streams.loaders import AsGiven, MissingExamples, SplitBatch, move, split_batch
@@ -48,6 +49,7 @@ class Learner:
     - ``split``: takes a batch of a loader to inputs and targets; a pair and a mapping with ``labels`` need none.
     - ``output``: a function from the net's answer to its features, where that is not plain
       (:class:`ucb.HeadedNet` says what is).
+    - ``likelihood``: what is learnt, if not classes: numbers, yes or no, counts (:mod:`ucb.bayes.likelihoods`).
     - ``folder``: where checkpoints go while a task is learnt; ``Learner.load`` goes on from there.
     - ``settings`` are the method's own (``lr``, ``samples``, ...).
 
@@ -76,6 +78,7 @@ class Learner:
         observer: Observer | None = None,
         split: SplitBatch = split_batch,
         output: Output | None = None,
+        likelihood: Likelihood[Any] | None = None,
         folder: str | Path | None = None,
         **settings: Any,
     ) -> None:
@@ -98,6 +101,9 @@ class Learner:
         if output is not None and isinstance(net, HeadedNet):
             raise ValueError("a HeadedNet has its output function: leave output= out")
         self._net, self._output = net, output
+        self.likelihood = None if isinstance(likelihood, Categorical) else likelihood
+        if self.likelihood is not None:
+            self._check_likelihood(self.likelihood)
         self._checkpoints = None if folder is None else _LearnerCheckpoints(self, Path(folder))
         if self._checkpoints is not None and self._checkpoints.load() is not None:
             raise ValueError(f"{folder} holds the checkpoints of a learner: Learner.load goes on from them")
@@ -156,8 +162,12 @@ class Learner:
             self._stream = self.run.stream = replace(self._stream, tasks=(*others, last))
         return metrics
 
-    def predict(self, x: Any, task: int | None = None, samples: int = 10) -> Prediction:
-        """Judge inputs as the data have them; the task's index is needed only where the scenario tells it."""
+    def predict(self, x: Any, task: int | None = None, samples: int = 10) -> Any:
+        """Judge inputs as the data have them; the task's index is needed only where the scenario tells it.
+
+        Of classes this gives what ``ucb.predict`` gives, of other targets what their likelihood summarises: ``mean``,
+        ``aleatoric`` and ``epistemic`` variance.
+        """
         stream, device = self.run.stream, self.device
         if stream.scenario.task_known and task is None:
             raise ValueError("in this scenario the task is known: say its index")
@@ -171,7 +181,7 @@ class Learner:
         if task is not None:
             own = stream.outputs_of(task)
             logits = logits[..., own.start : own.stop]
-        return from_logits(logits)
+        return from_logits(logits) if self.likelihood is None else self.likelihood.summarise(logits)
 
     def evaluate(self, test: Given, task: int = 0) -> TaskMetrics:
         """Judge test data of a task, as ``learn`` does; where the scenario hides the task, only the labels need it."""
@@ -239,6 +249,20 @@ class Learner:
             }
         }
 
+    def _check_likelihood(self, likelihood: Likelihood[Any]) -> None:
+        """Refuse what cannot be learnt with targets that are no classes."""
+        if self._kind.needs_classes:
+            raise ValueError(f"{self._kind.name} can learn classes only: leave likelihood= out")
+        if not self._stream.is_open:
+            raise ValueError("a stream has classes: learn other targets without one, task by task")
+        if self._stream.scenario.heads == "one" and not self._stream.scenario.shared_outputs:
+            raise ValueError("one head whose outputs grow is for classes: choose domain-incremental")
+        if isinstance(likelihood, nn.Module) and next(likelihood.parameters(), None) is not None:
+            raise ValueError(
+                f"{type(likelihood).__name__} has parameters of its own, which no method learns: use it in a loop of "
+                "your own, or HeteroscedasticGaussian, whose noise the net learns"
+            )
+
     def _check_turn(self, task: Any) -> None:
         """Refuse any but the stream's next task."""
         done, tasks = self.run.progress.task, self.run.stream.tasks
@@ -249,7 +273,8 @@ class Learner:
             raise ValueError(f"tasks come in the stream's order, and {task.name!r} is not due: {wanted}")
 
     def _handover(self, name: str, index: int) -> Handover:
-        return Handover(name, index, self.training.batch_size, self.seed, self.split)
+        outputs_for = None if self.likelihood is None else self.likelihood.outputs_for
+        return Handover(name, index, self.training.batch_size, self.seed, self.split, outputs_for)
 
     def _take_in(self, train: Any, validation: Any, test: Any, name: str | None, classes: Classes) -> None:
         """Let a task come, or its data once more where it was interrupted."""
@@ -317,6 +342,9 @@ class Learner:
             method = self._kind(self._make_net(stream).to(self.device), self._settings, noise)
         else:
             _check_heads(method.net, stream)
+        identity = {"stream": stream.name, "method": method.name, "seed": self.seed, **self._given_settings}
+        if self.likelihood is not None:
+            method.likelihood, identity["likelihood"] = self.likelihood, repr(self.likelihood)
         return Run(
             stream,
             method,
@@ -325,7 +353,7 @@ class Learner:
             device=self.device,
             observer=self.observer,
             checkpoints=self._checkpoints,
-            identity={"stream": stream.name, "method": method.name, "seed": self.seed, **self._given_settings},
+            identity=identity,
         )
 
     def _make_net(self, stream: Stream) -> HeadedNet:

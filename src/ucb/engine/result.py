@@ -7,7 +7,7 @@ import os
 import platform
 import resource
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from itertools import count
 from statistics import mean
@@ -19,9 +19,9 @@ from torch import Tensor
 
 import ucb
 from ucb import kernels
-from ucb.bayes import gaussians
+from ucb.bayes import Likelihood, gaussians
 from ucb.bayes.posterior import Gaussian
-from ucb.data.streams.tasks import Stream
+from ucb.data.streams.tasks import Stream, Task
 from ucb.engine.training import rows_at_once
 from ucb.kernels.triton import launch
 from ucb.methods import EvalContext, Method
@@ -70,12 +70,15 @@ def evaluate(
     asked = EvalContext(index if stream.scenario.heads == "many" else 0, index if known else None)
     generator = generator_for("evaluate", seed, index, device=device)
 
-    def probabilities(x: Tensor, count: int) -> Tensor:
+    def answer(x: Tensor, count: int) -> Tensor:
         logits = method.logits(x, asked, count, generator)
-        if known:
-            logits = logits[..., outputs.start : outputs.stop]
-        return logits.softmax(-1)
+        return logits[..., outputs.start : outputs.stop] if known else logits
 
+    def probabilities(x: Tensor, count: int) -> Tensor:
+        return answer(x, count).softmax(-1)
+
+    if not method.learns_classes:
+        return _score_numbers(method.likelihood, task, answer, samples, device)
     sampled, labels, truth = [], [], []
     for x, y in task.test.in_order(rows_at_once(task.test, device), device):
         inputs = task.prepare(x)
@@ -90,6 +93,28 @@ def evaluate(
     numbers = torch.cat(figures).tolist()  # read at once: each look holds up a GPU
     in_threes = [numbers[i : i + 3] for i in range(5, len(numbers), 3)]
     return TaskMetrics(100 * numbers[0], 100 * numbers[1], *numbers[2:5], bins=in_threes, right=right[0])
+
+
+def _score_numbers(
+    likelihood: Likelihood[Any], task: Task, answer: Callable[[Any, int], Tensor], samples: int, device: torch.device
+) -> TaskMetrics:
+    """Judge targets that are no classes: ``accuracy`` is 100 times the likelihood's score, such as R^2.
+
+    ``nll`` is the mean over weight samples of the NLL; calibration has no bins here.
+    """
+    predicted: list[list[Any]] = [[], []]
+    targets, losses = [], []
+    for x, y in task.test.in_order(rows_at_once(task.test, device), device):
+        inputs = task.prepare(x)
+        sampled = answer(inputs, samples)
+        predicted[0].append(likelihood.summarise(sampled))
+        predicted[1].append(likelihood.summarise(answer(inputs, 0)))
+        losses.append(torch.stack([likelihood(each, y) for each in sampled]).mean() * len(y))
+        targets.append(y)
+    target = torch.cat(targets)
+    joined = [type(parts[0])(*map(torch.cat, zip(*parts, strict=True))) for parts in predicted]
+    score, of_means = (100 * likelihood.score(prediction, target) for prediction in joined)
+    return TaskMetrics(score, of_means, math.nan, float(torch.stack(losses).sum()) / len(target), math.nan)
 
 
 Movement = dict[str, float | None]

@@ -20,6 +20,8 @@ from torch import Tensor, nn
 
 from ucb import checks
 from ucb.bayes import cross_entropy
+from ucb.bayes.curvature import class_roots
+from ucb.bayes.passes import Batch
 from ucb.kernels.triton.steps import clip_gradients
 from ucb.nets import HeadedNet
 
@@ -158,6 +160,8 @@ class Method(ABC):
     """What it keeps beside the net, and how that grows with tasks."""
     settings_type: ClassVar[type[Settings]] = Settings
     """The class of its settings; a class that annotates ``settings`` need not say it again."""
+    needs_classes: ClassVar[bool] = False
+    """Whether targets must be classes, and not numbers of some likelihood."""
     needs_task: ClassVar[bool] = False
     """Whether it must be told the task at test time."""
     needs_boundaries: ClassVar[bool] = True
@@ -175,6 +179,8 @@ class Method(ABC):
     net: HeadedNet
     optimizer: Any
     """A torch optimiser; each kind of method says which."""
+    likelihood: Any = staticmethod(cross_entropy)
+    """What outputs say of targets, classes unless told otherwise: a :class:`ucb.bayes.Likelihood`."""
     task: TaskInfo | None = None
     """The task at hand, or the last one once it has ended; None before the first."""
 
@@ -231,7 +237,7 @@ class Method(ABC):
         for group in self.optimizer.param_groups:
             group["lr"] = lr
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
+    def learn(self, x: Batch, y: Tensor) -> Tensor:
         """Learn from a batch; return its mean NLL. Called for every batch: the four below are its parts."""
         self.net.train()
         self.optimizer.zero_grad()
@@ -244,7 +250,7 @@ class Method(ABC):
         return nll
 
     @abstractmethod
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the gradient of what is minimised to every parameter's; return the batch's mean NLL."""
 
     def adjust_gradients(self) -> None:  # noqa: B027 (for methods that hold weights or look at gradients)
@@ -262,7 +268,7 @@ class Method(ABC):
         """Look back at an epoch. Called after its last step, before held-out data judges it; not without boundaries."""
 
     @abstractmethod
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, x: Batch, y: Tensor) -> Tensor:
         """Return the mean NLL of held-out examples. Called after each epoch, for the plateau rule."""
 
     def end_task(self, data: TaskData) -> None:  # noqa: B027 (most methods have something to do here, some have not)
@@ -272,7 +278,7 @@ class Method(ABC):
         """
 
     @abstractmethod
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return [samples, rows, outputs]; with 0 samples, one row of logits from the mean weights.
 
         Called for the test data of all tasks before the first one, of a task before it begins, and of all tasks so
@@ -301,10 +307,25 @@ class Method(ABC):
         own = self.current_task.outputs
         return logits[:, own.start : own.stop] if self.settings.own_classes else logits
 
+    @property
+    def learns_classes(self) -> bool:
+        """Whether targets are classes."""
+        return self.likelihood is cross_entropy
+
     def nll(self, logits: Tensor, y: Tensor) -> Tensor:
         """Return the mean NLL of logits."""
+        if not self.learns_classes:
+            nll: Tensor = self.likelihood(logits, y)
+            return nll
         first = self.current_task.outputs.start if self.settings.own_classes else 0
         return cross_entropy(self.own_logits(logits), y - first if first else y)
+
+    def roots(self, logits: Tensor) -> Tensor:
+        """Return the roots of the NLL's Hessian by the outputs (:mod:`ucb.bayes.curvature`)."""
+        if not self.learns_classes:
+            roots: Tensor = self.likelihood.roots(logits)
+            return roots
+        return class_roots(self.own_logits(logits))
 
     # Its state, for checkpoints.
 
@@ -351,6 +372,7 @@ def grow(old: Method, net: HeadedNet) -> Method:
     growing needs no word from it: a fresh one takes the old state over, and keeps what that knows nothing of.
     """
     fresh = type(old)(net, old.settings, old.generator)
+    fresh.likelihood = old.likelihood
     fresh.load_state_dict(_fill_up(old.state_dict(), fresh.state_dict()))
     return fresh
 

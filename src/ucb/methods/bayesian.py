@@ -11,6 +11,7 @@ from torch import Tensor
 
 from ucb import checks
 from ucb.bayes import ELBO, Estimator, ScaleMixture, forward, gaussians, mean_forward, to_bayesian
+from ucb.bayes.passes import Batch
 from ucb.kernels.triton.steps import Measured, clip_factor
 from ucb.methods.base import EvalContext, Method, Settings, TaskInfo, setting
 from ucb.nets.heads import HeadedNet, TaskBatchNorm2d
@@ -139,7 +140,7 @@ class BayesianMethod(Method):
             return None
         return [index for index in range(len(self.net.heads)) if self.is_head_learning(index, task)]
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the gradient of the ELBO."""
         self.measured = {}
         return self.objective.add_gradients(self.net, x, y, self.measured)
@@ -154,13 +155,13 @@ class BayesianMethod(Method):
             super().clip_gradients()
 
     @torch.no_grad()
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, x: Batch, y: Tensor) -> Tensor:
         """Return the mean NLL under the mean weights."""
         self.set_to_eval()
         return self.nll(mean_forward(self.net, x), y)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under weight samples, or under the mean weights."""
         self.set_to_eval()
         with self.net.using(context.head):

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from ucb import checks
 from ucb.bayes.conjugate import ConjugateHead
+from ucb.bayes.passes import Batch
 from ucb.methods.base import EvalContext, Settings, TaskData, method, one_of, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
@@ -44,6 +45,7 @@ class Conjugate(OrdinaryMethod):
     summary = "a trunk that stays after the first task, and an exact Bayesian linear head on its features"
     paper = "Bayesian linear regression; as in ACIL (Zhuang et al. 2022)"
     memory = "(features + 1)^2 and features + 1 a class, however many tasks"
+    needs_classes = True
     settings: ConjugateSettings
     remembered = ("head",)
 
@@ -73,7 +75,7 @@ class Conjugate(OrdinaryMethod):
         for x, y in data.train():
             self.head.add(self.features(x), y + first)
 
-    def features(self, x: Tensor) -> Tensor:
+    def features(self, x: Batch) -> Tensor:
         """Return the trunk's features, normalised as in the first task where each task has normalisation of its own."""
         with self.net.using(0):
             return self.net.features(x)
@@ -86,7 +88,7 @@ class Conjugate(OrdinaryMethod):
                 module.fit(torch.stack([*islice(images, LOOKED_AT)]), self.generator)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return logits under samples of the head's posterior, or under its mean."""
         self.net.eval()
         own = self.outputs[context.head]

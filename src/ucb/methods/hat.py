@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb import checks
+from ucb.bayes.passes import Batch
 from ucb.kernels.triton.steps import clip_gradients
 from ucb.methods.base import EvalContext, Settings, TaskData, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
@@ -81,7 +82,7 @@ class HAT(OrdinaryMethod):
             for e in self.embedding:
                 e.normal_(generator=self.generator)
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
+    def learn(self, x: Batch, y: Tensor) -> Tensor:
         """One step, under gates that harden from batch to batch of an epoch (Eq. 3)."""
         batches, smax = self.current_task.batches, self.settings.smax
         passed = self.batch / (batches - 1) if batches > 1 else torch.ones_like(self.batch)
@@ -121,12 +122,12 @@ class HAT(OrdinaryMethod):
         """Return the gates as they are at test time."""
         return gates_for([e.detach() for e in embedding], self.settings.smax)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, x: Batch, y: Tensor) -> Tensor:
         """Return the mean NLL under hard gates."""
         self.net.gates = self.hard_gates(self.embedding)
         return super().loss(x, y)
 
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the task's own units; for a task that never began, with all."""
         is_current = self.task is not None and context.index == self.task.index
         embedding = self.embedding if is_current else self.learnt.get(context.index)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb import checks
+from ucb.bayes.passes import Batch
 from ucb.methods.base import Settings, method, setting
 from ucb.methods.lwf import OldNetMethod
 
@@ -36,12 +37,12 @@ class LessForgetfulLearning(OldNetMethod):
         """Return the trunk."""
         return self.net.trunk
 
-    def penalty(self, x: Tensor, features: Tensor) -> Tensor:
+    def penalty(self, x: Batch, features: Tensor) -> Tensor:
         """Return lambda / 2 times the mean over the batch of ||f(x) - f_old(x)||^2."""
         assert self.old is not None
         with torch.no_grad():
             then: Tensor = self.old(x)
-        return (features - then).square().sum() * (self.settings.strength / (2 * len(x)))
+        return (features - then).square().sum() * (self.settings.strength / (2 * len(features)))
 
     def adjust_gradients(self) -> None:
         """With one head, hold the outputs of earlier tasks."""

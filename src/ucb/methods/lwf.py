@@ -12,6 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb import checks
+from ucb.bayes.passes import Batch
 from ucb.methods.base import Settings, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets.heads import HeadedNet, TaskBatchNorm2d
@@ -31,7 +32,7 @@ class OldNetMethod(OrdinaryMethod):
         """Return the part of the net of which a copy is kept when a task begins."""
 
     @abstractmethod
-    def penalty(self, x: Tensor, features: Tensor) -> Tensor:
+    def penalty(self, x: Batch, features: Tensor) -> Tensor:
         """Return what is added to the NLL of a batch, given the features that the present trunk makes of it."""
 
     def begin_task(self, task: TaskInfo) -> None:
@@ -50,7 +51,7 @@ class OldNetMethod(OrdinaryMethod):
                 if isinstance(module, TaskBatchNorm2d):
                     module.current = max(0, task.head - 1)  # the present task's own knows nothing yet
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the gradient of NLL and penalty, for which the trunk runs once."""
         features = self.net.features(x)
         nll = self.nll(self.net.heads[self.current_task.head](features), y)
@@ -79,13 +80,14 @@ class LearningWithoutForgetting(OldNetMethod):
     summary = "the old net's outputs on new data are learnt along (distillation)"
     paper = "Li and Hoiem, ECCV 2016"
     memory = "a copy of the net while a task is learnt; it does not grow beyond the heads"
+    needs_classes = True
     settings: LwFSettings
 
     def part_to_compare(self) -> nn.Module:
         """Return trunk and heads."""
         return self.net
 
-    def penalty(self, x: Tensor, features: Tensor) -> Tensor:
+    def penalty(self, x: Batch, features: Tensor) -> Tensor:
         """Return lambda times the sum of every old head's distillation loss."""
         assert isinstance(self.old, HeadedNet)
         with torch.no_grad():

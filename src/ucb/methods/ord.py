@@ -41,6 +41,7 @@ class Joint(Method):
 
     paper = "the usual upper bound; Caruana 1997 for learning tasks together"
     memory = "all data of all tasks"
+    needs_classes = True
     needs_boundaries = True
     is_joint = True
     settings: JointSettings

@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ucb.bayes.passes import Batch
 from ucb.methods.base import EvalContext, Method, Settings
 from ucb.nets import HeadedNet
 
@@ -22,7 +23,7 @@ class OrdinaryMethod(Method):
         groups = zip(state["param_groups"], self.optimizer.state_dict()["param_groups"], strict=True)
         return {**state, "param_groups": [{**then, "params": now["params"]} for then, now in groups]}
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the gradient of the NLL, and of what a method adds to it."""
         nll = self.nll(self.net(x), y)
         self.objective(nll).backward()
@@ -33,13 +34,13 @@ class OrdinaryMethod(Method):
         return nll
 
     @torch.no_grad()
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, x: Batch, y: Tensor) -> Tensor:
         """Return the mean NLL."""
         self.set_to_eval()
         return self.nll(self.net(x), y)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return the net's logits: an ordinary net has one sample."""
         self.set_to_eval()
         with self.net.using(context.head):

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from ucb.bayes.passes import Batch
 from ucb.methods.base import EvalContext, Method, Settings, TaskData, TaskInfo, Weights, fraction, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets.heads import HeadedNet, belongs_to_one_task
@@ -69,7 +70,7 @@ class OwnedWeights(Method):
         self.owners.claim(masks, self.current_task.index + 1)
         self.refresh()
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the batch's gradient; running statistics rest after the first task."""
         if self.current_task.index > 0:
             for module in self.normalisation_layers:
@@ -135,7 +136,7 @@ class PackNet(OwnedWeights, OrdinaryMethod):
         self.claim(kept)
 
     @torch.no_grad()
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return the logits under the weights that the task had when it ended."""
         masks = self.masks_for(context)
         if masks is None:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb import checks
+from ucb.bayes.passes import Batch
 from ucb.methods.base import EvalContext, TaskData, TaskInfo, method, setting
 from ucb.methods.pnn import OwnHeadMethod, OwnHeadSettings
 from ucb.nets import HeadedNet
@@ -105,7 +106,7 @@ class PathNet(OwnHeadMethod):
         each = max(1, batches // (2 * self.settings.generations))
         return each, min(self.settings.generations, batches // (2 * each))
 
-    def learn(self, x: Tensor, y: Tensor) -> Tensor:
+    def learn(self, x: Batch, y: Tensor) -> Tensor:
         """One step of the contender, or of the best path once the evolution is over."""
         self.net.path = self.evolution.contender
         nll = super().learn(x, y)
@@ -115,7 +116,7 @@ class PathNet(OwnHeadMethod):
                 self.judge()
         return nll
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the NLL's gradient; note the share of a contender's answers that are right."""
         logits = self.net(x)
         nll = self.nll(logits, y)
@@ -155,12 +156,12 @@ class PathNet(OwnHeadMethod):
         """Return whole numbers from ``low`` up to, but not including, ``high``."""
         return torch.randint(low, high, shape, generator=self.generator, device=self.right.device)
 
-    def loss(self, x: Tensor, y: Tensor) -> Tensor:
+    def loss(self, x: Batch, y: Tensor) -> Tensor:
         """Return the mean NLL of the best path so far."""
         self.net.path = self.evolution.best
         return super().loss(x, y)
 
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the task's own path; with the best so far where the task has none yet."""
         self.net.path = self.paths.get(context.index, self.evolution.best)
         if self.task is not None and context.index == self.task.index:

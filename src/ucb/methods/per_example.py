@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
 
-from ucb.bayes.curvature import class_roots
+from ucb.bayes.passes import Batch, count_rows, first_tensor, join_rows, list_rows, map_rows, split_rows, take_rows
 from ucb.methods.base import TaskData, Weights
 from ucb.methods.ordinary import OrdinaryMethod
 
@@ -25,7 +25,7 @@ _NUMBERS = 2**23
 """How many numbers the gradients of a few examples may fill at a time."""
 
 
-def some_inputs(data: TaskData, most: int, generator: torch.Generator) -> Iterator[Tensor]:
+def some_inputs(data: TaskData, most: int, generator: torch.Generator) -> Iterator[Batch]:
     """Yield the inputs of at most ``most`` training examples, chosen at random, in batches; 0 is all of them."""
     if most == 0:
         yield from (x for x, _ in data.train())
@@ -34,8 +34,9 @@ def some_inputs(data: TaskData, most: int, generator: torch.Generator) -> Iterat
     taken = torch.zeros(size, dtype=torch.bool)
     taken[torch.randperm(size, generator=generator, device=generator.device)[:most].cpu()] = True
     parts = taken.split([len(y) for _, y in data.train()])
-    found = [x[part.to(x.device)] for (x, _), part in zip(data.train(), parts, strict=True)]
-    yield from torch.cat(found).split(_ROWS)
+    chosen = zip((x for x, _ in data.train()), parts, strict=True)
+    for x in join_rows(take_rows(x, part.to(first_tensor(x).device)) for x, part in chosen):
+        yield from split_rows(x, _ROWS)
 
 
 def fisher(method: OrdinaryMethod, data: TaskData, most: int) -> Weights:
@@ -46,13 +47,13 @@ def fisher(method: OrdinaryMethod, data: TaskData, most: int) -> Weights:
     part.
     """
     inputs = some_inputs(data, most, method.generator)
-    mean = mean_powers(method.net, method.shared(), inputs, lambda x: class_roots(method.own_logits(x)), power=2)
+    mean = mean_powers(method.net, method.shared(), inputs, method.roots, power=2)
     # a weight that no task needs must be able to take part in a weighted mean, away from slow subnormal numbers
     return {name: value.clamp_min(max(1e-20, torch.finfo(value.dtype).tiny)) for name, value in mean.items()}
 
 
 def mean_powers(
-    net: nn.Module, parameters: Mapping[str, Tensor], inputs: Iterable[Tensor], values: Values, power: int
+    net: nn.Module, parameters: Mapping[str, Tensor], inputs: Iterable[Batch], values: Values, power: int
 ) -> Weights:
     """Return the mean over examples of sum_k |d values_k / d theta|^power for the parameters, with the net at rest."""
     net.eval()
@@ -62,12 +63,12 @@ def mean_powers(
         others = {name: p.detach() for name, p in parameters.items() if name not in linear}
         for name, summed in {**linear, **_other_powers(net, others, x, values, power)}.items():
             total[name] += summed
-        rows += len(x)
+        rows += count_rows(x)
     return {name: summed / max(rows, 1) for name, summed in total.items()}
 
 
 @torch.enable_grad()
-def _linear_powers(net: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, values: Values, power: int) -> Weights:
+def _linear_powers(net: nn.Module, parameters: Mapping[str, Tensor], x: Batch, values: Values, power: int) -> Weights:
     """Return the sums for linear layers that are called once, on a row an example.
 
     Of code that uses a layer's weights without calling it, nothing is known here.
@@ -89,7 +90,7 @@ def _linear_powers(net: nn.Module, parameters: Mapping[str, Tensor], x: Tensor, 
     return {name: sums[id(p)] for name, p in parameters.items() if id(p) in sums}
 
 
-def _record_calls(net: nn.Module, x: Tensor) -> tuple[Tensor, dict[nn.Linear, list[tuple[Tensor, Tensor]]]]:
+def _record_calls(net: nn.Module, x: Batch) -> tuple[Tensor, dict[nn.Linear, list[tuple[Tensor, Tensor]]]]:
     """Return the net's answer, and input and output of each call of each linear layer that shares no parameter."""
     calls: dict[nn.Linear, list[tuple[Tensor, Tensor]]] = {}
 
@@ -105,20 +106,31 @@ def _record_calls(net: nn.Module, x: Tensor) -> tuple[Tensor, dict[nn.Linear, li
         return net(x), calls
 
 
-def _other_powers(net: nn.Module, parameters: Weights, x: Tensor, values: Values, power: int) -> Weights:
-    """Return the sums for any parameters: all gradients of a few examples at a time."""
+def _other_powers(net: nn.Module, parameters: Weights, x: Batch, values: Values, power: int) -> Weights:
+    """Return the sums for any parameters: all gradients of a few examples at a time, or of one after the other."""
     if not parameters:
         return {}
 
-    def values_of_one(weights: Weights, row: Tensor) -> Tensor:
-        return values(functional_call(net, weights, (row.unsqueeze(0),))).squeeze(0)
+    one = take_rows(x, slice(1))
+
+    def values_of_one(weights: Weights, rows: list[Tensor]) -> Tensor:
+        own = iter(rows)
+        example = map_rows(lambda _: next(own).unsqueeze(0), one)
+        return values(functional_call(net, weights, (example,))).squeeze(0)
 
     with torch.no_grad():
-        count = values(net(x[:1])).shape[1]
+        count = values(net(one)).shape[1]
     size = sum(p.numel() for p in parameters.values())
-    gradients = vmap(jacrev(values_of_one, chunk_size=max(1, _NUMBERS // size)), (None, 0))
+    alone = jacrev(values_of_one, chunk_size=max(1, _NUMBERS // size))
+    gradients = vmap(alone, (None, 0))
     sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
-    for few in x.split(max(1, _NUMBERS // (size * count))):
-        for name, gradient in gradients(parameters, few).items():
+    for few in split_rows(x, max(1, _NUMBERS // (size * count))):
+        rows = list_rows(few)
+        try:
+            found = [gradients(parameters, rows)]
+        except Exception:  # whatever a net raises that looks at numbers, a mask say, to choose its way
+            rows_of_each = zip(*rows, strict=True)
+            found = [{n: g[None] for n, g in alone(parameters, list(own)).items()} for own in rows_of_each]
+        for name, gradient in ((name, g) for each in found for name, g in each.items()):
             sums[name] += gradient.abs().pow(power).sum((0, 1))
     return sums

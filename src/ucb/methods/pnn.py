@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ucb import checks
+from ucb.bayes.passes import Batch
 from ucb.methods.base import EvalContext, Settings, TaskInfo, method, setting
 from ucb.methods.ordinary import OrdinaryMethod
 from ucb.nets import HeadedNet
@@ -40,7 +41,7 @@ class OwnHeadMethod(OrdinaryMethod):
         super().resume_task(task)
         self.net.current = self.place(task.index)
 
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Answer with the head of the task that is asked about."""
         place = self.place(context.index)
         return super().logits(x, EvalContext(place, place), samples, generator)

@@ -1,13 +1,13 @@
 """UCB-NG: UCB whose uncertainty follows the curvature of the data, by natural-gradient variational inference."""
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ucb.bayes.curvature import class_roots
+from ucb.bayes.passes import Batch, count_rows, first_tensor, join_rows, list_rows, take_rows
 from ucb.kernels.side_stream import record_event, run_on_side_stream
 from ucb.methods.base import TaskData, TaskInfo, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
@@ -60,8 +60,8 @@ class UCBNGMethod(BayesianMethod):
     needs_boundaries = False
     settings: UCBNGSettings
     optimizer: UCBNG
-    held_out: Tensor | None = None
-    """Inputs of the task at hand."""
+    held_out: tuple[Batch, ...] | None = None
+    """Inputs of the task at hand, those of one shape together."""
 
     def make_optimizer(self, groups: list[Group]) -> UCBNG:
         """Return the natural-gradient optimiser."""
@@ -79,35 +79,37 @@ class UCBNGMethod(BayesianMethod):
     def resume_task(self, task: TaskInfo) -> None:
         """Leave the prior to the optimiser, and say how the likelihood is curved."""
         super().resume_task(task)
-        self.objective = dataclasses.replace(self.objective, temperature=0.0, roots=self._roots)
-
-    def _roots(self, logits: Tensor) -> Tensor:
-        return class_roots(self.own_logits(logits))
+        self.objective = dataclasses.replace(self.objective, temperature=0.0, roots=self.roots)
 
     def inspect_data(self, data: TaskData) -> None:
         """Have held-out inputs at hand, in a random order that is always the same."""
-        x = thin_out((x for x, _ in data.validation()), NUMBERS)
-        self.held_out = x[torch.randperm(len(x), generator=torch.Generator().manual_seed(0)).to(x.device)]
+        self.held_out = tuple(map(_shuffle, thin_out((x for x, _ in data.validation()), NUMBERS)))
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the gradient of the likelihood, and observe the curvature, on a GPU at the same time."""
-        before, means = record_event(x), self.optimizer.learning_means()
-        rows = max(1, round(SHARE * self.settings.samples * len(x)))
+        first = first_tensor(x)
+        before, means = record_event(first), self.optimizer.learning_means()
+        rows = max(1, round(SHARE * self.settings.samples * len(first)))
         with self.optimizer.skip_rho_gradients():
             nll = super().add_gradients(x, y)
 
         def observe_curvature() -> tuple[Tensor | None, ...]:
-            seen = x[:rows] if self.held_out is None else self.held_out[self._next(rows, len(self.held_out))]
+            seen = take_rows(x, slice(rows)) if self.held_out is None else self._next(rows, self.held_out)
             return self.optimizer.see(self.objective, self.net, seen)
 
-        found = run_on_side_stream(observe_curvature, x, since=before, which=CURVATURE)
+        found = run_on_side_stream(observe_curvature, first, since=before, which=CURVATURE)
         self.optimizer.add_curvature(means, found(), rows)
         return nll
 
-    def _next(self, rows: int, of: int) -> Tensor:
-        """Return the places of the next inputs to observe: a step goes on where the last one ended."""
+    def _next(self, rows: int, held_out: Sequence[Batch]) -> Batch:
+        """Return the next inputs to observe: a step goes on where the last one ended.
+
+        Those of several shapes take turns; to know whose turn it is, a GPU has to be waited for.
+        """
         steps: Tensor = self.optimizer.state[self.optimizer.learning_means()[0]]["seen"].long()
-        return (steps * rows + torch.arange(rows, device=steps.device)) % of
+        x = held_out[0] if len(held_out) == 1 else held_out[int(steps) % len(held_out)]
+        chosen: Batch = take_rows(x, (steps * rows + torch.arange(rows, device=steps.device)) % count_rows(x))
+        return chosen
 
     def end_epoch(self, data: TaskData) -> None:
         """Let the next epoch's noise begin with the curvature at the present means.
@@ -115,25 +117,38 @@ class UCBNGMethod(BayesianMethod):
         A running mean lags behind it: single batches change the curvature of a net that is nearly sure by half.
         """
         assert self.held_out is not None
-        self.optimizer.measure(self.objective, self.net, self.held_out, REFRESHING)
+        self.optimizer.measure(self.objective, self.net, *self.held_out, passes=REFRESHING)
 
     def end_task(self, data: TaskData) -> None:
         """Let the curvature at the task's last means join what is known."""
         if self.held_out is None:
             self.inspect_data(data)
         assert self.held_out is not None
-        self.optimizer.measure(self.objective, self.net, self.held_out)
+        self.optimizer.measure(self.objective, self.net, *self.held_out)
         self.optimizer.consolidate()
         self.held_out = None
 
 
-def thin_out(batches: Iterable[Tensor], most: int) -> Tensor:
-    """Return all rows of some batches or, if they would fill more than ``most`` numbers, every second, fourth, ..."""
-    kept: list[Tensor] = []
+def thin_out(batches: Iterable[Batch], most: int) -> list[Batch]:
+    """Return all rows of some batches or, if they would fill more than ``most`` numbers, every second, fourth, ...
+
+    They are joined, those of one shape together.
+    """
+    kept: list[Batch] = []
     every, count = 1, 0
     for x in batches:
-        kept.append(x[-count % every :: every])
-        count += len(x)
-        while sum(part.numel() for part in kept) > most and sum(map(len, kept)) > 1:
-            kept, every = [torch.cat(kept)[::2]], 2 * every
-    return torch.cat(kept)
+        kept.append(take_rows(x, slice(-count % every, None, every)))
+        count += count_rows(x)
+        while sum(map(_count_numbers, kept)) > most and sum(map(count_rows, kept)) > 1:
+            kept, every = [take_rows(part, slice(None, None, 2)) for part in join_rows(kept)], 2 * every
+    return join_rows(kept)
+
+
+def _count_numbers(x: Batch) -> int:
+    return sum(part.numel() for part in list_rows(x))
+
+
+def _shuffle(x: Batch) -> Batch:
+    order = torch.randperm(count_rows(x), generator=torch.Generator().manual_seed(0)).to(first_tensor(x).device)
+    shuffled: Batch = take_rows(x, order)
+    return shuffled

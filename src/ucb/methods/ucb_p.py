@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ucb import checks
 from ucb.bayes import gaussians, mean_forward
+from ucb.bayes.passes import Batch
 from ucb.kernels import inverse_softplus
 from ucb.methods.base import EvalContext, TaskData, TaskInfo, Weights, method, one_of, setting
 from ucb.methods.bayesian import BayesianMethod
@@ -87,7 +88,7 @@ class OwnedGaussians(OwnedWeights, BayesianMethod):
                 gaussian.prune(masks[name])
             yield
 
-    def logits(self, x: Tensor, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
+    def logits(self, x: Batch, context: EvalContext, samples: int, generator: torch.Generator) -> Tensor:
         """Return the logits under the weights that the task kept and those of the tasks before it."""
         masks = self.masks_for(context)
         with nullcontext() if masks is None else self.using(masks):
@@ -129,6 +130,7 @@ class UCBP(OwnedGaussians, BBBFineTuning):
     name = "ucb-p"
     summary = "each task keeps its most certain weights, the others are free for the next"
     paper = "Ebrahimi et al., ICLR 2020"
+    needs_classes = True
     needs_boundaries = True
     evaluated_before_end = True
     settings: UCBPSettings

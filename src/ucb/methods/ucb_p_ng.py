@@ -67,6 +67,7 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
     summary = "UCB-P with sigma learnt from curvature: each task keeps the weights whose means stand out of their noise"
     paper = "this project's variant; Ebrahimi et al., ICLR 2020 (UCB-P), Khan et al. 2018 (VOGN)"
     memory = "curvature and precision of every weight, and its owner's index: ceil(log2(tasks + 1)) bits"
+    needs_classes = True
     needs_boundaries = True
     settings: UCBPNGSettings
     remembered = ("is_retraining",)
@@ -101,7 +102,7 @@ class UCBPNG(OwnedGaussians, UCBNGMethod):
     def begin_phase(self, phase: int, data: TaskData) -> None:
         """Claim the weights that matter most, by the curvature at the present means."""
         assert self.held_out is not None
-        self.optimizer.measure(self.objective, self.net, self.held_out)
+        self.optimizer.measure(self.objective, self.net, *self.held_out)
         omega = {name: self._rank(gaussian) for name, gaussian in self.shared_gaussians}
         shares = self.settings.shares()
         kept = self.select(omega, shares[0])

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ucb import checks
 from ucb.bayes import ELBO, Estimator, Normal, PreviousPosterior, Prior, mean_forward
+from ucb.bayes.passes import Batch
 from ucb.methods.base import TaskData, TaskInfo, Weights, fraction, method, setting
 from ucb.methods.bayesian import BayesianMethod, BayesianSettings
 from ucb.optim import GNG, Adam, Vadam
@@ -74,7 +75,7 @@ class VCL(BayesianMethod):
         self.is_fitting = False
         self.optimizer.consolidate()
 
-    def add_gradients(self, x: Tensor, y: Tensor) -> Tensor:
+    def add_gradients(self, x: Batch, y: Tensor) -> Tensor:
         """Add the ELBO's gradient, or that of the means' likelihood alone, which leaves the spreads as they are."""
         if not self.is_fitting:
             return super().add_gradients(x, y)

@@ -205,7 +205,8 @@ class GatedNet(HeadedNet):
     def __init__(self, net: HeadedNet) -> None:
         nn.Module.__init__(self)
         self.staged = split(net)
-        self.trunk, self.heads, self.grows, self.current = net.trunk, net.heads, net.grows, net.current
+        self.trunk, self.heads, self.current = net.trunk, net.heads, net.current
+        self.grows, self.output = net.grows, net.output
         self.gates: Sequence[Tensor] | None = None
 
     def forward(self, x: Tensor) -> Tensor:

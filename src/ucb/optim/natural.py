@@ -143,14 +143,14 @@ class UCBNG(PerWeightOptimizer):
         return [mu for group in self.gaussian_groups() for mu in group["params"][:1] if mu.requires_grad]
 
     @torch.no_grad()
-    def measure(self, objective: ELBO, net: nn.Module, x: Batch, passes: int = PASSES) -> None:
-        """Set the curvature to that of all of ``x`` at the present means, whatever was seen before.
+    def measure(self, objective: ELBO, net: nn.Module, *batches: Batch, passes: int = PASSES) -> None:
+        """Set the curvature to that of all of the inputs at the present means, whatever was seen before.
 
         Do so before ``consolidate()``, where inputs are at hand: a running mean remembers the way to these means too.
         Between two epochs a few backward passes are enough; the running mean goes on from there.
         """
-        rows = count_rows(x)
-        parts = split_rows(x, -(-rows // passes) or 1)
+        rows = sum(map(count_rows, batches))
+        parts = [part for x in batches for part in split_rows(x, -(-rows // passes) or 1)]
         repeats = -(-passes // len(parts))
         means = self.learning_means()
         for mu in means:
