@@ -108,8 +108,8 @@ def measured(result):
     return {key: value for key, value in result.items() if key not in LEFT_OUT}
 
 
-def learner():
-    """A learner of points, and its stream."""
+def learner(path):
+    """A learner of points from its file, and its stream."""
     made = {}
     for task in range(2):
         x = torch.tensor([[math.sin(i * (c + 2) + task) for c in range(4)] for i in range(120)])
@@ -118,7 +118,8 @@ def learner():
     stream = from_arrays("points", made)
     torch.manual_seed(0)
     net = mlp((4,), stream.head_sizes, [5])
-    return Learner(net, stream, "ucb", training=Training(Schedule(epochs=2), batch_size=16), lr=0.3, samples=2), stream
+    training = Training(Schedule(epochs=2), batch_size=16)
+    return Learner.load(path, net, stream, "ucb", training=training, lr=0.3, samples=2), stream
 
 
 def learner_answers(made, tasks):
@@ -191,8 +192,7 @@ def test_a_learn_that_was_cut_goes_on(place, before):
 
 
 def test_a_learner_goes_on_from_its_file(before):
-    made, stream = learner()
-    made.load(FILES / "learner.safetensors")
+    made, stream = learner(FILES / "learner.safetensors")
     same(learner_answers(made, 1), before["learner"]["answers"], before, 1e-4)
     made.learn(stream.tasks[1])
     same(learner_answers(made, 2), before["learner"]["answers after"], before, 0.05)

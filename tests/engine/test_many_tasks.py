@@ -25,10 +25,13 @@ def learner(tasks, sizes=TINY, epochs=2, observer=None):
     x = torch.randn(ROWS, sizes[0], generator=generator)
     labels = torch.randint(2, (tasks, ROWS), generator=generator)
     stream = from_arrays("many", {f"task {i}": (x, y, x[:8], y[:8]) for i, y in enumerate(labels)})
-    torch.manual_seed(0)
-    net = mlp(sizes[:1], stream.head_sizes, list(sizes[1:]))
     training = Training(Schedule(epochs=epochs), batch_size=8, eval_samples=1)
-    return Learner(net, stream, "ucb", training=training, observer=observer)
+    return Learner(net_for(stream, sizes), stream, "ucb", training=training, observer=observer)
+
+
+def net_for(stream, sizes=TINY):
+    torch.manual_seed(0)
+    return mlp(sizes[:1], stream.head_sizes, list(sizes[1:]))
 
 
 def learn(made, tasks, **options):
@@ -111,8 +114,8 @@ def test_a_file_grows_by_its_heads_and_at_most_a_kilobyte_a_task(tmp_path, judgi
         learn(made, tasks, old_tasks=judging)
         sizes.append(beyond_the_heads(made, tmp_path / "model"))
     assert sizes[1] - sizes[0] < 50 * 1000
-    again = learner(70, epochs=1)
-    again.load(tmp_path / "model")
+    stream = made.run.stream
+    again = Learner.load(tmp_path / "model", net_for(stream), stream)
     assert again.run.progress.matrix.after[-1][-1] == made.run.progress.matrix.after[-1][-1]
     assert again.run.progress.sigma == made.run.progress.sigma
 

@@ -23,7 +23,7 @@ def test_every_held_out_input_has_its_turn():
     run._begin(run._data_of(0))
     method, data = run.method, run._data_of(0)
     method.inspect_data(data)
-    held, rows, seen = len(method.held_out), 6, []
+    held, rows, seen = len(method.held_out[0]), 6, []
     assert held == len(run.stream.tasks[0].validation)
     for _ in range(3 * held):
         seen += method._next(rows, held).tolist()
@@ -46,7 +46,7 @@ def test_curvature_comes_from_held_out_inputs_and_in_a_stream_from_those_at_hand
     assert torch.equal(looked[0], x)
     method.inspect_data(run._data_of(0))
     method.add_gradients(x, y)
-    held = {tuple(row.tolist()) for row in method.held_out}
+    held = {tuple(row.tolist()) for row in method.held_out[0]}
     assert {tuple(row.tolist()) for row in looked[1]} <= held
 
 

@@ -233,19 +233,22 @@ class Learner:
 
     def describe(self) -> State:
         """Return how the learner was made, and which tasks have come, as a file holds it."""
-        tasks = [{"name": t.name, "classes": list(t.classes), "labels": list(t.labels)} for t in self._stream.tasks]
+        is_open = self._stream.is_open
+        tasks = [
+            {"name": task.name, "classes": list(task.classes), "labels": list(task.labels)}
+            | {"is_as_given": isinstance(task.prepare, AsGiven)}
+            for task in self._stream.tasks
+            if is_open
+        ]
         return {
             "learner": {
                 "method": self._kind.name,
                 "settings": dict(self._given_settings),
                 "seed": self.seed,
-                "scenario": asdict(self._stream.scenario) if self._stream.is_open else None,
+                "scenario": asdict(self._stream.scenario) if is_open else None,
                 "training": asdict(self.training),
                 "features": getattr(self._net, "num_features", None),
-                "tasks": [
-                    {**told, "is_as_given": isinstance(task.prepare, AsGiven)}
-                    for told, task in zip(tasks, self._stream.tasks, strict=True)
-                ],
+                "tasks": tasks,
             }
         }
 
