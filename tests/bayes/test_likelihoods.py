@@ -438,6 +438,8 @@ def test_labels_and_scores_need_whole_numbers_and_rows():
     with pytest.raises(ValueError, match="0 or above, not -1"):
         Categorical().outputs_for(torch.tensor([3, -1]))
     with pytest.raises(ValueError, match="no targets"):
+        Bernoulli().score(moments(torch.zeros(0)), torch.zeros(0))
+    with pytest.raises(ValueError, match="no targets"):
         GaussianLikelihood().score(moments(torch.zeros(0, 2)), torch.zeros(0, 2))
     with pytest.raises(ValueError, match="do not fit"):
         Categorical().score(Categorical().summarise(torch.zeros(1, 4, 2)), torch.zeros(4, 1))
