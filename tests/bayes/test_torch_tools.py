@@ -25,18 +25,18 @@ ROWS = 12
 class Gated(nn.Module):
     """Takes keyword inputs, or one tensor, and answers with a mapping."""
 
-    def __init__(self, width=16):
+    def __init__(self, inputs=8, width=16):
         super().__init__()
-        self.inner, self.norm, self.out = nn.Linear(8, width), nn.LayerNorm(width), nn.Linear(width, 3)
+        self.inner, self.norm, self.out = nn.Linear(inputs, width), nn.LayerNorm(width), nn.Linear(width, 3)
 
     def forward(self, x, gate=None):
         h = self.norm(torch.relu(self.inner(x)))
         return {"hidden": h, "logits": self.out(h if gate is None else h * gate)}
 
 
-def batches():
-    x = torch.randn(ROWS, 8)
-    return {"tensor": x, "mapping": {"x": x, "gate": torch.rand(ROWS, 1) + 0.5}}
+def batches(rows=ROWS, inputs=8):
+    x = torch.randn(rows, inputs)
+    return {"tensor": x, "mapping": {"x": x, "gate": torch.rand(rows, 1) + 0.5}}
 
 
 Y = torch.arange(ROWS) % 3
@@ -263,24 +263,26 @@ def test_a_net_that_is_compiled_in_place_or_in_parts_is_probed_as_it_was():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("compiler")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # within torch.compile
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("estimator", ["weights", "local"])
 def test_a_compiled_step_takes_at_most_a_fifth_longer(form, estimator):
     if not any(map(shutil.which, (os.environ.get("CXX", "g++"), "clang++"))):
         pytest.skip("torch.compile needs a C++ compiler")
-    net, x = to_bayesian(Gated(512)), batches()[form]
+    net, x, y = to_bayesian(Gated(784, 256)), batches(64, 784)[form], torch.randint(3, (64,))
     compiled = torch.compile(net)
     elbo = ELBO(50, samples=4, estimator=estimator)
 
     def take(each):
         start = time.perf_counter()
         net.zero_grad()
-        elbo.backward(each, x, Y)
+        elbo.backward(each, x, y)
         return time.perf_counter() - start
 
     for _ in range(10):
         take(net), take(compiled)
-    pairs = [(take(net), take(compiled)) for _ in range(101)]
-    plain, fast = (statistics.median(times) for times in zip(*pairs, strict=True))
+    pairs = [(take(net), take(compiled)) for _ in range(100)]
+    # The tenth quickest of each: other work on the machine makes steps longer, and never shorter.
+    plain, fast = (statistics.quantiles(times, n=10)[0] for times in zip(*pairs, strict=True))
     assert fast <= 1.2 * plain, f"{fast / plain:.2f} times as long"
     assert counters["stats"]["unique_graphs"] <= 2

@@ -313,7 +313,7 @@ def run(net: nn.Module, x: Batch, p: Pass, *, shared: bool = True) -> Tensor:
 
     With ``shared`` the first Bayesian layer multiplies the rows, else they are multiplied before the net sees them.
     """
-    if p.estimator == "weights" and _is_compiled(net):
+    if p.estimator == "weights" and not p.drawn and _is_compiled(net):
         for _, gaussian in gaussians(net):
             p.weight(gaussian)
     with active(p):
