@@ -280,29 +280,41 @@ def split_samples(p: Pass, samples: Iterable[int]) -> list[Pass]:
 MEAN = Pass("mean")
 
 
-class _Here(threading.local):
-    """What is under way in this thread; torch.compile follows a threading.local, and no ContextVar."""
+class _UnderWay:
+    """The pass that layers follow, and the net whose plain call has opened it."""
 
     current: Pass | None = None
     opened_by: nn.Module | None = None
 
 
-_here = _Here()
+class _Thread(threading.local):
+    """What is under way in each thread.
+
+    torch.compile reads a threading.local, though no ContextVar; but what it writes to one is lost, so that an ordinary
+    object is kept in it.
+    """
+
+    def __init__(self) -> None:
+        self.here = _UnderWay()
+
+
+_thread = _Thread()
 
 
 @contextmanager
 def active(p: Pass) -> Iterator[Pass]:
     """Make ``p`` the pass that every Bayesian layer follows inside the block."""
-    before, _here.current = _here.current, p
+    here = _thread.here
+    before, here.current = here.current, p
     try:
         yield p
     finally:
-        _here.current = before
+        here.current = before
 
 
 def current() -> Pass | None:
     """Return the pass that is under way, if there is one."""
-    return _here.current
+    return _thread.here.current
 
 
 def _is_in_backward() -> bool:
@@ -312,7 +324,7 @@ def _is_in_backward() -> bool:
 
 def pass_for(layer: nn.Module) -> Pass:
     """Return the pass a layer has to follow. Outside of one: the mean in eval mode, one sample in training mode."""
-    p = _here.current
+    p = _thread.here.current
     if p is not None:
         return p
     if _is_in_backward():
@@ -333,7 +345,7 @@ def run(net: nn.Module, x: Batch, p: Pass, *, shared: bool = True) -> Tensor:
 
     With ``shared`` the first Bayesian layer multiplies the rows, else they are multiplied before the net sees them.
     """
-    if p.estimator == "weights" and _is_compiled(net):
+    if p.estimator == "weights" and not p.drawn and _is_compiled(net):
         for _, gaussian in gaussians(net):
             p.weight(gaussian)
     with active(p):
@@ -375,12 +387,12 @@ def _pick(output: Output, _root: nn.Module, _inputs: Any, answer: Any) -> Tensor
 
 
 def _open(root: nn.Module, _inputs: Any) -> None:
-    if root.training and _here.current is None and not _is_in_backward():
-        _here.current = Pass("weights")
-        _here.opened_by = root
+    if root.training and _thread.here.current is None and not _is_in_backward():
+        _thread.here.current = Pass("weights")
+        _thread.here.opened_by = root
 
 
 def _close(root: nn.Module, _inputs: Any, _output: Any) -> None:
-    if _here.opened_by is root:
-        _here.current = None
-        _here.opened_by = None
+    if _thread.here.opened_by is root:
+        _thread.here.current = None
+        _thread.here.opened_by = None
