@@ -41,6 +41,18 @@ class EachToken(nn.Module):
         return self.layer(x.view(len(x), 3, 2)).tanh().flatten(1)
 
 
+class Looking(nn.Module):
+    """Chooses its way by the numbers that it sees, which vmap cannot."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(2, 4)
+
+    def forward(self, x):
+        x = x.view(len(x), 3, 2)
+        return self.layer(-x if bool((x.sum() > 0).all()) else x).tanh().flatten(1)
+
+
 def convolutional():
     trunk = nn.Sequential(
         nn.Unflatten(1, (1, 2, 3)), nn.Conv2d(1, 4, 2, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True),
@@ -56,6 +68,7 @@ NETS = {
     "a layer used twice": lambda: HeadedNet(UsedTwice(), 6, [3]),
     "tied weights": lambda: HeadedNet(Tied(), 6, [3]),
     "a layer on tokens": lambda: HeadedNet(EachToken(), 12, [3]),
+    "a way that depends on numbers": lambda: HeadedNet(Looking(), 12, [3]),
 }
 
 
@@ -81,6 +94,30 @@ def test_they_are_what_single_examples_give(name, power, monkeypatch):
     for key, value in expected.items():
         torch.testing.assert_close(found[key], value)
         assert value.abs().sum() > 0 or key.startswith("heads.1")
+
+
+class Keywords(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.layer = nn.Embedding(5, 6), nn.Linear(6, 6)
+
+    def forward(self, tokens, mask, scale):
+        return (self.layer(self.table(tokens)) * mask[..., None]).sum(1) * scale
+
+
+def test_a_mapping_gives_what_its_examples_give():
+    """The scale, [1, 6], is no row: it goes along with every example."""
+    net = HeadedNet(Keywords(), 6, [3])
+    tokens, mask, scale = torch.randint(5, (7, 4)), torch.randint(2, (7, 4)).double(), torch.rand(1, 6)
+    batch = {"tokens": tokens, "mask": mask, "scale": scale}
+    found = mean_powers(net, dict(net.named_parameters()), [batch], lambda logits: logits, 2)
+    one_by_one = [{"tokens": tokens[i : i + 1], "mask": mask[i : i + 1], "scale": scale} for i in range(7)]
+    for name, parameter in net.named_parameters():
+        wanted = 0
+        for example in one_by_one:
+            for value in net(example)[0]:
+                wanted = wanted + torch.autograd.grad(value, parameter, retain_graph=True)[0].square() / 7
+        torch.testing.assert_close(found[name], wanted)
 
 
 def test_only_the_parameters_asked_for_are_looked_at():

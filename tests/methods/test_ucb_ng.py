@@ -26,7 +26,7 @@ def test_every_held_out_input_has_its_turn():
     held, rows, seen = len(method.held_out[0]), 6, []
     assert held == len(run.stream.tasks[0].validation)
     for _ in range(3 * held):
-        seen += method._next(rows, held).tolist()
+        seen += method._next(rows, [torch.arange(held)]).tolist()
         method.optimizer.state[method.optimizer.learning_means()[0]]["seen"] += 1
     assert torch.bincount(torch.tensor(seen), minlength=held).tolist() == [3 * rows] * held
 

@@ -121,16 +121,26 @@ def _other_powers(net: nn.Module, parameters: Weights, x: Batch, values: Values,
     with torch.no_grad():
         count = values(net(one)).shape[1]
     size = sum(p.numel() for p in parameters.values())
-    alone = jacrev(values_of_one, chunk_size=max(1, _NUMBERS // size))
-    gradients = vmap(alone, (None, 0))
+    gradients = vmap(jacrev(values_of_one, chunk_size=max(1, _NUMBERS // size)), (None, 0))
     sums = {name: torch.zeros_like(p) for name, p in parameters.items()}
     for few in split_rows(x, max(1, _NUMBERS // (size * count))):
         rows = list_rows(few)
         try:
             found = [gradients(parameters, rows)]
         except Exception:  # whatever a net raises that looks at numbers, a mask say, to choose its way
-            rows_of_each = zip(*rows, strict=True)
-            found = [{n: g[None] for n, g in alone(parameters, list(own)).items()} for own in rows_of_each]
+            found = [_gradients_of_one(values_of_one, parameters, list(own)) for own in zip(*rows, strict=True)]
         for name, gradient in ((name, g) for each in found for name, g in each.items()):
             sums[name] += gradient.abs().pow(power).sum((0, 1))
     return sums
+
+
+@torch.enable_grad()
+def _gradients_of_one(
+    values_of_one: Callable[[Weights, list[Tensor]], Tensor], parameters: Weights, rows: list[Tensor]
+) -> Weights:
+    """Return the gradients of one example's values, [1, values, ...], by ordinary backward passes."""
+    weights = {name: p.detach().requires_grad_() for name, p in parameters.items()}
+    found = values_of_one(weights, rows)
+    leaves = list(weights.values())
+    each = [torch.autograd.grad(v, leaves, retain_graph=True, materialize_grads=True) for v in found]
+    return {name: torch.stack(columns)[None] for name, columns in zip(weights, zip(*each, strict=True), strict=True)}
