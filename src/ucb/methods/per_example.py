@@ -115,7 +115,7 @@ def _other_powers(net: nn.Module, parameters: Weights, x: Batch, values: Values,
 
     def values_of_one(weights: Weights, rows: list[Tensor]) -> Tensor:
         own = iter(rows)
-        example = map_rows(lambda _: next(own).unsqueeze(0), one)
+        example = map_rows(lambda _: next(own).unsqueeze(0), x)
         return values(functional_call(net, weights, (example,))).squeeze(0)
 
     with torch.no_grad():
