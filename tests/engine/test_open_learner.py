@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
+from ucb.bayes import Bernoulli, HeteroscedasticGaussian, LearntGaussian, Poisson
 from ucb.data.streams import Scenario, Stream, from_arrays
 from ucb.data.streams.given import Handover
 from ucb.data.streams.loaders import LoaderExamples, split_batch
@@ -172,14 +173,14 @@ class Generated(Dataset):
 
 
 class Keyword(torch.nn.Module):
-    """A trunk that knows its input by name, as a wrapper has to be until nets take mappings."""
+    """A trunk that knows its input by name."""
 
     def __init__(self):
         super().__init__()
         self.inner = trunk()
 
-    def forward(self, batch):
-        return self.inner(batch["x"] if isinstance(batch, dict) else batch)
+    def forward(self, *, x):
+        return self.inner(x)
 
 
 def test_labels_are_numbered_whatever_they_are():
@@ -379,6 +380,65 @@ def test_mistakes_are_told():
         open_learner(scenario="task-free")
     with pytest.raises(ValueError, match=r"features \[rows, features\]"):
         Learner(torch.nn.Unflatten(1, (2, 4)), method="ord-ft").learn(loader(0))
+
+
+def waves(index, size=400):
+    """A wave with noise that is larger where x is."""
+    random = torch.Generator().manual_seed(index)
+    x = 4 * torch.rand(size, 1, generator=random) - 2
+    return x, torch.sin(2 * x + index) + (0.05 + 0.3 * (x > 0)) * torch.randn(size, 1, generator=random)
+
+
+def wide_trunk():
+    torch.manual_seed(0)
+    layers = [torch.nn.Linear(1, 32), torch.nn.Tanh(), torch.nn.Linear(32, 32), torch.nn.Tanh()]
+    return torch.nn.Sequential(*layers)
+
+
+@pytest.mark.parametrize("method", ["ucb", "ucb-ng", "ewc", "packnet", "vcl"])
+def test_numbers_are_learnt_with_a_likelihood(method, tmp_path):
+    training = Training(Schedule(epochs=15), batch_size=32)
+    made = Learner(wide_trunk(), method=method, likelihood=HeteroscedasticGaussian(), training=training)
+    for index in range(2):
+        row = made.learn(waves(index), test=waves(index))
+    assert made.net.heads[1].out_features == 2, "a mean and a log-variance"
+    assert [math.isfinite(judged.nll) and judged.accuracy < 100 for judged in row] == [True, True]
+    answer = made.predict(torch.tensor([[-1.0], [1.0]]), task=1)
+    assert answer.mean.shape == answer.aleatoric.shape == answer.epistemic.shape == (2, 1)
+    assert (answer.epistemic > 0).all() == (method in ("ucb", "ucb-ng", "vcl"))
+    if method != "vcl":  # which has learnt little so far
+        assert row[1].accuracy > 50, "R^2"
+    x, y = waves(1)
+    judged = made.evaluate((x, y), task=1)
+    exact = made.predict(x, task=1, samples=0).mean
+    share = 1 - (y - exact).square().sum() / (y - y.mean()).square().sum()
+    assert judged.mean_weight_accuracy == pytest.approx(100 * float(share), abs=1e-3)
+    made.save(tmp_path / "model")
+    again = Learner.load(tmp_path / "model", wide_trunk(), likelihood=HeteroscedasticGaussian())
+    assert torch.equal(again.predict(x, task=0).mean, made.predict(x, task=0).mean)
+    with pytest.raises(ValueError, match="likelihood was 'HeteroscedasticGaussian"):
+        Learner.load(tmp_path / "model", wide_trunk())
+
+
+def test_several_labels_at_once_are_learnt_with_a_likelihood():
+    x = torch.randn(400, 8)
+    y = (x[:, :3] > 0).float()
+    made = Learner(trunk(), method="ucb", likelihood=Bernoulli(), training=Training(Schedule(epochs=10)), samples=2)
+    (judged,) = made.learn(DataLoader(TensorDataset(x, y), batch_size=32, shuffle=True), test=(x, y))
+    assert made.net.heads[0].out_features == 3
+    assert judged.accuracy > 85
+    assert made.predict(x, 0).mean.shape == (400, 3)
+
+
+def test_what_a_likelihood_does_not_go_with_is_told():
+    with pytest.raises(ValueError, match="lwf can learn classes only"):
+        open_learner("lwf", likelihood=Poisson())
+    with pytest.raises(ValueError, match="choose domain-incremental"):
+        open_learner(likelihood=Poisson(), scenario="class-incremental")
+    with pytest.raises(ValueError, match="LearntGaussian has parameters of its own"):
+        open_learner(likelihood=LearntGaussian())
+    with pytest.raises(ValueError, match="a stream has classes"):
+        Learner(trunk(), from_arrays("mine", [(*points(0), *points(0))]), likelihood=Poisson())
 
 
 FLAT = """
