@@ -76,9 +76,18 @@ def make_loader(name: str, count: int, seed: int) -> DataLoader[Any]:
 def make_net() -> BertModel:
     """Return a small BERT. It begins with larger weights than a large one would, and needs no dropout."""
     torch.manual_seed(0)
-    size = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 64}
-    start = {"initializer_range": 0.2, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    return BertModel(BertConfig(**size, **start, vocab_size=len(WORDS), max_position_embeddings=16))
+    config = BertConfig(
+        vocab_size=len(WORDS),
+        max_position_embeddings=16,
+        hidden_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=64,
+        initializer_range=0.2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
+    return BertModel(config)
 
 
 def learn(method: str, quick: bool, **settings: Any) -> ucb.Learner:
