@@ -87,6 +87,7 @@ class HeadedNet(nn.Module):
     """
 
     _current: int | None
+    output: Output | None = None
 
     def __init__(
         self, trunk: nn.Module, features: int, head_sizes: Sequence[int], *, output: Output | None = None
