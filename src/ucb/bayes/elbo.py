@@ -68,6 +68,9 @@ class ELBO:
     - ``temperature``: the factor of the KL term; 1 aims at the true posterior, 0 leaves the likelihood alone.
     - ``estimator``: "weights", "local" or "flipout": what is sampled.
 
+    A batch ``x`` is a tensor, a tuple of the net's inputs (``net(*x)``) or a mapping of its keyword inputs
+    (``net(**x)``); if the net does not answer with a tensor, its ``logits`` count, or the first or only part.
+
     >>> import torch, ucb
     >>> net = ucb.to_bayesian(torch.nn.Linear(20, 2))
     >>> objective = ucb.ELBO(num_examples=500, temperature=0.01, samples=4, estimator="local")

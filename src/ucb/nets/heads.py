@@ -133,6 +133,7 @@ class HeadedNet(nn.Module):
     _current: int | None
     grows = False
     """Whether more heads may come: then a single one is not taken for one that all tasks share."""
+    output: Output | None = None
 
     def __init__(
         self, trunk: nn.Module, features: int, head_sizes: Sequence[int], *, output: Output | None = None
