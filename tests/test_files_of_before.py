@@ -1,7 +1,7 @@
 """Files that an earlier version wrote are read as it read them: cut runs, models, learners, progress of `ucb learn`.
 
 `files_of_before/answers.json` has what that version answered. On the same kind of machine with the same PyTorch every
-bit must agree; elsewhere sums are rounded otherwise, and the figures must be close.
+bit must agree, but for what is said of rows; elsewhere sums are rounded otherwise, and the figures must be close.
 """
 
 import io
@@ -141,18 +141,23 @@ def place(tmp_path, monkeypatch):
     return tmp_path
 
 
-def same(found, known, before, within, where=""):
-    """Whether two values agree: on a machine like that of the files to the last bit, else ``within`` so much."""
+ROUNDED = {"fixed-table": 1e-6, "ucb-ng": 1e-6}
+"""Products of rows are in double precision by now, and were not then: the last bits of these answers are others."""
+
+
+def same(found, known, before, within, where="", here=0.0):
+    """Whether two values agree: on a machine like that of the files to the last bit or ``here``, else ``within``."""
     if isinstance(known, dict):
         assert found.keys() >= known.keys(), where
         for key in known:
-            same(found[key], known[key], before, within, f"{where}/{key}")
+            same(found[key], known[key], before, within, f"{where}/{key}", here)
     elif isinstance(known, list):
         assert len(found) == len(known), where
         for i, (a, b) in enumerate(zip(found, known, strict=True)):
-            same(a, b, before, within, f"{where}/{i}")
-    elif isinstance(known, float) and machine() != before["machine"]:
-        assert found == pytest.approx(known, rel=within, abs=within), where
+            same(a, b, before, within, f"{where}/{i}", here)
+    elif isinstance(known, float) and (here or machine() != before["machine"]):
+        close = here if machine() == before["machine"] else within
+        assert found == pytest.approx(known, rel=close, abs=close), where
     else:
         assert found == known, where
 
@@ -174,12 +179,13 @@ def test_a_run_that_was_cut_goes_on(place, before, method):
 @pytest.mark.parametrize("name", MODELS)
 def test_a_model_answers_as_before_and_learns_on(place, before, name):
     shutil.copy(FILES / f"{name}.ucb", "model.ucb")
-    known = before["models"][name]
-    same(predictions("model.ucb", name), known["predict"], before, 1e-4)
+    known, here = before["models"][name], ROUNDED.get(name, 0.0)
+    same(predictions("model.ucb", name), known["predict"], before, 1e-4, here=here)
     shown = json.loads(asked_well("show", "model.ucb", "--format", "json"))
     same(shown, known["show"], before, 1e-4)
     asked_well("learn", "model.ucb", *second_wave(name))
-    same(predictions("model.ucb", name), known["predict after"], before, 0.05 if name == "ucb-ng" else 1e-3)
+    after = 0.05 if name == "ucb-ng" else 1e-3
+    same(predictions("model.ucb", name), known["predict after"], before, after, here=here)
 
 
 def test_a_learn_that_was_cut_goes_on(place, before):
@@ -188,7 +194,7 @@ def test_a_learn_that_was_cut_goes_on(place, before):
     _, _, err = ask("learn", "model.ucb", "long.csv")
     assert "starts anew" not in err
     assert not Path("model.ucb.learning").exists()
-    same(predictions("model.ucb", "fixed-table"), before["cut learn"], before, 1e-3)
+    same(predictions("model.ucb", "fixed-table"), before["cut learn"], before, 1e-3, here=ROUNDED["fixed-table"])
 
 
 def test_a_learner_goes_on_from_its_file(before):

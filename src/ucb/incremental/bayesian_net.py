@@ -20,6 +20,8 @@ import torch
 from torch import Tensor, nn
 
 from ucb.bayes import forward, gaussians
+from ucb.bayes.passes import Pass, run
+from ucb.bayes.posterior import Gaussian
 from ucb.bayes.predict import from_logits
 from ucb.checks import nearest
 from ucb.data.streams.tasks import Examples as StreamExamples
@@ -93,6 +95,14 @@ def build_wave_net(name: str, shape: Sequence[int], head_sizes: Sequence[int], s
             return small_net(shape, head_sizes)
         # statistics of batches that all waves share would follow the last wave
         return alexnet(shape, head_sizes) if name == "alexnet" else resnet18(shape, head_sizes, norm="group")
+
+
+class DoublePass(Pass):
+    """Draws weights as ever and lets products be in double precision: rounded, no row depends on those beside it."""
+
+    def weight(self, gaussian: Gaussian) -> Tensor:
+        """Return the weights of this pass with room for more digits."""
+        return super().weight(gaussian).double()
 
 
 class Doubt(NamedTuple):
@@ -188,9 +198,12 @@ class BayesianNetModel:
     @torch.no_grad()
     def predict_raw(self, x: Tensor) -> RawPrediction:
         """Ask all heads under samples of the weights."""
-        net = self.method.net.eval()
+        net, generator, numbers = self.method.net.eval(), generator_for("opinion"), self.normalise(x)
         with net.using(None):
-            return self.combine_heads(forward(net, self.normalise(x), SAMPLES, generator=generator_for("opinion")))
+            if self.net_name != "mlp":  # there is no fast convolution in double precision
+                return self.combine_heads(forward(net, numbers, SAMPLES, generator=generator))
+            passes = [DoublePass("weights", len(x), generator=generator) for _ in range(SAMPLES)]
+            return self.combine_heads(torch.cat([run(net, numbers.double(), each).float() for each in passes]))
 
     def combine_heads(self, answers: Tensor) -> RawPrediction:
         """Return what all heads together say, their logits side by side; the least uncertain ones have the say."""

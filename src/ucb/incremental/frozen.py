@@ -188,7 +188,8 @@ class FrozenTrunkModel:
             noise = (unexplained / head.counts.sum().clamp_min(1)).clamp_min(LEAST_NOISE).float()
             energy = max(float(head.gram.diagonal()[:-1].sum() / head.counts.sum().clamp_min(1)), 1e-30)
             balance = _balance(head.counts)
-            self._posterior = HeadPosterior(weights, inverse.float(), noise, usual, energy, balance, determined)
+            inverse = inverse.to(self.trunk.precision)
+            self._posterior = HeadPosterior(weights, inverse, noise, usual, energy, balance, determined)
         return self._posterior
 
     def predict_raw(self, x: Tensor) -> RawPrediction:
@@ -217,12 +218,14 @@ class FrozenTrunkModel:
         return variance, ((target.float() - mean).square() / self.posterior.noise).mean(1)
 
     def _scores(self, features: Tensor) -> tuple[Tensor, Tensor]:
-        phi = torch.cat([features, features.new_ones(len(features), 1)], 1)
+        """Return each score and phi^T A^-1 phi, summed up in the trunk's precision."""
+        triangle = self.posterior.inverse_factor
+        phi = torch.cat([features, features.new_ones(len(features), 1)], 1).to(triangle.dtype)
         # |A^-1/2 phi|^2 in blocks: what is above the triangle's diagonal is 0 and left out
-        triangle, variance = self.posterior.inverse_factor, phi.new_zeros(len(phi))
+        variance = phi.new_zeros(len(phi))
         for first, last in split_rows(len(triangle)):
             variance += (phi[:, :last] @ triangle[first:last, :last].T).square_().sum(1)
-        return (phi.double() @ self.posterior.weights).float(), variance
+        return (phi.double() @ self.posterior.weights).float(), variance.float()
 
     def certainty(self) -> dict[str, Any]:
         """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""

@@ -37,6 +37,9 @@ Facts = dict[str, Any]
 class ImageTrunk(nn.Module):
     """Whitened patches over pixels from 0 to 1; a patch's side is a quarter of the image's, within limits."""
 
+    precision = torch.float32
+    """Of products, before they are rounded. In double precision an image would take a third more time to judge."""
+
     def __init__(self, shape: Sequence[int], filters: int | None = None) -> None:
         super().__init__()
         filters = FILTERS if filters is None else filters
@@ -63,8 +66,13 @@ class ImageTrunk(nn.Module):
 
 
 class RowTrunk(nn.Module):
-    """Standardised numbers, and the positive parts of random combinations of them."""
+    """Standardised numbers, and the positive parts of random combinations of them.
 
+    How a product is summed up depends on the number of rows, and for some rows on their place. In double precision
+    nothing of that is left once it is rounded: what a row is told does not depend on the rows beside it.
+    """
+
+    precision = torch.float64
     mean: Tensor
     spread: Tensor
     directions: Tensor
@@ -93,7 +101,7 @@ class RowTrunk(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """Return the features of rows, or of small uint8 images."""
         standard = ((self._numbers(x) - self.mean) / self.spread).clamp(-FAR, FAR)
-        combined = (standard @ self.directions + self.offsets).relu_()
+        combined = (standard.to(self.precision) @ self.directions.to(self.precision) + self.offsets).relu_().float()
         return torch.cat([standard, combined], 1) if self.shows_numbers else combined
 
     def _numbers(self, x: Tensor) -> Tensor:
