@@ -260,7 +260,9 @@ def test_a_headed_net_runs_every_form_of_a_batch():
     for found in (net(x, mask), net(x=x, mask=mask), net({"x": x, "mask": mask}), net((x, mask)), net([x, mask])):
         assert torch.equal(found, expected)
     assert torch.equal(net(x), net.heads[0](net.trunk.layer(x).mean(1)))
-    assert torch.equal(net.features(x, mask=mask), (net.trunk.layer(x) * mask.unsqueeze(-1)).mean(1))
+    assert torch.equal(net.features((x, mask)), (net.trunk.layer(x) * mask.unsqueeze(-1)).mean(1))
+    with pytest.raises(TypeError, match="either by place or by name"):
+        net(x, mask=mask)
     net.current = None
     assert net({"x": x, "mask": mask}).shape == (6, 6)
     net.current = 1
@@ -272,6 +274,11 @@ def test_a_headed_net_runs_every_form_of_a_batch():
     assert answers[0].shape == (6, 4)
     assert torch.equal(*answers)
     assert ELBO(9, samples=2).backward(twin, {"x": x, "mask": mask}, y).loss.isfinite()
+
+
+def test_a_headed_net_is_traced_by_torch_fx():
+    net, x = ucb.HeadedNet(nn.Sequential(nn.Linear(4, 5), nn.ReLU()), 5, [2]), torch.randn(6, 4)
+    assert torch.equal(torch.fx.symbolic_trace(net)(x), net(x))
 
 
 def test_a_headed_net_takes_features_from_its_trunks_answer():

@@ -248,6 +248,18 @@ def test_a_plain_call_of_a_compiled_net_draws_one_sample_and_is_one_graph():
 
 
 @pytest.mark.usefixtures("compiler")
+@pytest.mark.parametrize("form", FORMS)
+def test_a_compiled_net_with_heads_is_one_graph(form):
+    net, x = to_bayesian(ucb.HeadedNet(Gated(), 3, [3, 2])), batches()[form]
+    compiled = torch.compile(net, backend="aot_eager")
+    for _ in range(3):
+        found = [ELBO(50, samples=2, generator=seeded(4)).backward(each, x, Y).loss for each in (net, compiled)]
+        assert torch.equal(*found)
+    assert not counters["graph_break"]
+    assert counters["stats"]["unique_graphs"] == 1
+
+
+@pytest.mark.usefixtures("compiler")
 def test_a_net_that_is_compiled_in_place_or_in_parts_is_probed_as_it_was():
     x = batches()["tensor"]
     whole, parts = to_bayesian(Gated()), to_bayesian(Gated())

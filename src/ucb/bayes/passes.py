@@ -15,10 +15,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.fx import Proxy
 
 from ucb.bayes.posterior import Gaussian, gaussians
 from ucb.kernels.triton import fused, launch
@@ -99,9 +100,9 @@ def kind_of(x: Any, rows: int | None = None) -> tuple[object, ...]:
 
 def call(net: nn.Module, x: Batch) -> Any:
     """Run a batch through a net, and return whatever it answers."""
-    if isinstance(x, Tensor):
-        return net(x)
-    return net(**x) if isinstance(x, Mapping) else net(*x)
+    if isinstance(x, Mapping):
+        return net(**x)
+    return net(*x) if isinstance(x, tuple | list) else net(x)
 
 
 def pick_output(
@@ -117,6 +118,8 @@ def pick_output(
             raise TypeError(f"output must pick one tensor from the answer of {who}, not a {type(answer).__name__}")
     if isinstance(answer, Tensor):
         return answer
+    if isinstance(answer, Proxy):  # it stands for a tensor while torch.fx traces a net
+        return cast(Tensor, answer)
     parts = answer if isinstance(answer, Mapping) else {name: getattr(answer, name, None) for name in names}
     found = next((parts[name] for name in names if parts.get(name) is not None), None)
     if found is None and isinstance(answer, tuple | list):

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ucb.bayes.passes import Output, call, pick_output
+from ucb.bayes.passes import Batch, Output, call, pick_output
 
 
 class TaskBatchNorm2d(nn.Module):
@@ -181,15 +181,19 @@ class HeadedNet(nn.Module):
         """Whether tasks share the parameter of this name: the trunk's, and the head's where there is one only."""
         return self.shares_head or (name.startswith("trunk.") and not belongs_to_one_task(name))
 
-    def features(self, *inputs: Any, **named: Any) -> Tensor:
-        """Return the trunk's features, ``[batch, features]``."""
-        alone = len(inputs) == 1 and not named
-        answer = call(self.trunk, inputs[0]) if alone else self.trunk(*inputs, **named)
-        return pick_output(answer, self.output, ("logits", "pooler_output"), "the trunk")
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """Run the net on one batch, or on the inputs that it consists of."""
+        if inputs and named:
+            raise TypeError("a HeadedNet takes its inputs either by place or by name, not both")
+        return super().__call__(inputs[0] if len(inputs) == 1 else named or inputs)
 
-    def forward(self, *inputs: Any, **named: Any) -> Tensor:
+    def features(self, x: Batch) -> Tensor:
+        """Return the trunk's features, ``[batch, features]``."""
+        return pick_output(call(self.trunk, x), self.output, ("logits", "pooler_output"), "the trunk")
+
+    def forward(self, x: Any) -> Tensor:
         """Return the logits of the current head."""
-        features = self.features(*inputs, **named)
+        features = self.features(x)
         if self.current is None:
             return torch.cat([head(features) for head in self.heads], -1)
         logits: Tensor = self.heads[self.current](features)
