@@ -9,6 +9,7 @@ from ucb import checks
 from ucb.bayes.passes import Batch
 from ucb.methods.base import Settings, method, setting
 from ucb.methods.lwf import OldNetMethod
+from ucb.nets.heads import GrowingHead
 
 
 @dataclass(frozen=True)
@@ -41,12 +42,15 @@ class LessForgetfulLearning(OldNetMethod):
         """Return lambda / 2 times the mean over the batch of ||f(x) - f_old(x)||^2."""
         assert self.old is not None
         with torch.no_grad():
-            then: Tensor = self.old(x)
+            then = self.net.features(x, self.old)
         return (features - then).square().sum() * (self.settings.strength / (2 * len(features)))
 
     def adjust_gradients(self) -> None:
         """With one head, hold the outputs of earlier tasks."""
         if self.old is not None and self.net.shares_head:
-            for parameter in self.net.heads.parameters():
-                if parameter.grad is not None:
-                    parameter.grad[: self.old_outputs] = 0
+            left = self.old_outputs
+            for layer in self.net.heads[0].parts if isinstance(self.net.heads[0], GrowingHead) else self.net.heads:
+                for parameter in layer.parameters():
+                    if parameter.grad is not None:
+                        parameter.grad[: max(0, left)] = 0
+                left -= layer.out_features

@@ -187,9 +187,10 @@ class HeadedNet(nn.Module):
             raise TypeError("a HeadedNet takes its inputs either by place or by name, not both")
         return super().__call__(inputs[0] if len(inputs) == 1 else named or inputs)
 
-    def features(self, x: Batch) -> Tensor:
-        """Return the trunk's features, ``[batch, features]``."""
-        return pick_output(call(self.trunk, x), self.output, ("logits", "pooler_output"), "the trunk")
+    def features(self, x: Batch, trunk: nn.Module | None = None) -> Tensor:
+        """Return the trunk's features, ``[batch, features]``, or those of another trunk like it."""
+        answer = call(self.trunk if trunk is None else trunk, x)
+        return pick_output(answer, self.output, ("logits", "pooler_output"), "the trunk")
 
     def forward(self, x: Any) -> Tensor:
         """Return the logits of the current head."""

@@ -148,10 +148,13 @@ class Owners:
         return {"tasks": self.tasks, "packed": pack(flat, self.tasks.bit_length())}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Undo ``state_dict``."""
+        """Undo ``state_dict``; weights that have come since, the last ones, belong to no task."""
         self.tasks = state["tasks"]
         sizes = [owner.numel() for owner in self.of.values()]
-        parts = unpack(state["packed"], self.tasks.bit_length(), sum(sizes)).split(sizes)
+        packed, bits = state["packed"], self.tasks.bit_length()
+        missing = -(-sum(sizes) * bits // 8) - len(packed)
+        whole = torch.nn.functional.pad(packed, (0, max(0, missing)))
+        parts = unpack(whole, bits, sum(sizes)).split(sizes)
         for owner, part in zip(self.of.values(), parts, strict=True):
             owner.copy_(part.view(owner.shape))
 
