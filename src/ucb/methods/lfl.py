@@ -48,8 +48,8 @@ class LessForgetfulLearning(OldNetMethod):
     def adjust_gradients(self) -> None:
         """With one head, hold the outputs of earlier tasks."""
         if self.old is not None and self.net.shares_head:
-            left = self.old_outputs
-            for layer in self.net.heads[0].parts if isinstance(self.net.heads[0], GrowingHead) else self.net.heads:
+            head, left = self.net.heads[0], self.old_outputs
+            for layer in head.layers() if isinstance(head, GrowingHead) else [head]:
                 for parameter in layer.parameters():
                     if parameter.grad is not None:
                         parameter.grad[: max(0, left)] = 0

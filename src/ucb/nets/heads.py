@@ -86,20 +86,21 @@ class GrowingHead(nn.Module):
     @property
     def out_features(self) -> int:
         """The number of outputs so far."""
-        return sum(part.out_features for part in self._layers())
+        return sum(part.out_features for part in self.layers())
 
     @property
     def weight(self) -> Tensor:
         """The weights of all outputs so far."""
-        return torch.cat([part.weight for part in self._layers()])
+        return torch.cat([part.weight for part in self.layers()])
 
     @property
     def bias(self) -> Tensor:
         """The biases of all outputs so far."""
-        return torch.cat([part.bias for part in self._layers()])
+        return torch.cat([part.bias for part in self.layers()])
 
-    def _layers(self) -> Iterator[Any]:
-        return iter(self.parts)
+    def layers(self) -> list[Any]:
+        """Return the linear layers, in the order of their outputs."""
+        return list(self.parts)
 
     def forward(self, features: Tensor) -> Tensor:
         """Return the logits of all outputs so far."""
