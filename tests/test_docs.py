@@ -11,7 +11,7 @@ ROOT = Path(__file__).parent.parent
 
 
 def python_blocks():
-    for name in ("README.md", "CONTRIBUTING.md", "docs/core.md", "docs/runs.md"):
+    for name in ("README.md", "CONTRIBUTING.md", "docs/core.md", "docs/methods.md", "docs/runs.md"):
         for number, block in enumerate(re.findall(r"```python\n(.*?)```", (ROOT / name).read_text(), re.DOTALL)):
             yield pytest.param(block, id=f"{name}-{number}")
 

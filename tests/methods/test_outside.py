@@ -62,10 +62,18 @@ def test_a_class_is_found_as_it_is_and_by_its_path(here):
     assert "anchor" not in known_methods()
 
 
-def test_the_current_folder_stands_in_for_nothing_that_is_installed(here):
+def test_the_current_folder_stands_in_for_nothing_that_is_installed(here, monkeypatch):
+    monkeypatch.delitem(sys.modules, "colorsys", raising=False)
     (here / "colorsys.py").write_text("raise RuntimeError('imported')")
     with pytest.raises(TypeError, match="colorsys:rgb_to_hsv is no method"):
         find_method("colorsys:rgb_to_hsv")
+
+
+def test_what_a_package_offers_is_not_looked_for_in_the_current_folder(here, tmp_path, monkeypatch):
+    offer(tmp_path / "site", "empty", anchor="my_method:Anchor")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    with pytest.raises(ValueError, match="of empty cannot be used: there is no module 'my_method'"):
+        find_method("anchor")
 
 
 def test_a_module_in_the_current_folder_finds_its_neighbours(here):
@@ -102,7 +110,9 @@ number = 3
         ("my_method.inner:Anchor", "there is no module 'my_method.inner'"),
         ("x:Goood", r"the module x \(.*x.py\) has no 'Goood': did you mean Good"),
         ("x:number", "x:number is no method: a method is a class that derives from ucb.Method"),
-        ("x:Good.name", "x:Good.name is no method"),
+        ("x:Good.name", "named package.module:Class"),
+        ("colorsys:Good", r"the module colorsys \(.*colorsys.py\) has no 'Good': it has no method"),
+        ("sys:Good", r"the module sys \(built in\) has no 'Good'"),
         ("x:Bare", "x:Bare is not whole: it does not define add_gradients, logits, loss"),
         ("x:Nameless", "x:Nameless must say its name"),
         ("x:Silent", "x:Silent must say its summary"),

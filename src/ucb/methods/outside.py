@@ -11,6 +11,7 @@ from importlib import import_module
 from importlib.metadata import EntryPoint, entry_points
 from inspect import isabstract
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 from ucb import checks
@@ -34,7 +35,8 @@ def find_outside(which: Any) -> type[Method]:
     if not isinstance(which, str):
         return check_class(which, getattr(which, "__name__", repr(which)))
     if ":" in which:
-        return load_class(which)
+        with _current_folder_importable():
+            return load_class(which)
     offers = [offer for offer in entry_points(group=GROUP) if offer.name == which]
     if not offers:
         raise ValueError(f"there is no method {which!r}: {checks.nearest(which, list_names())}")
@@ -78,38 +80,32 @@ def _package_of(offer: EntryPoint) -> str:
 
 
 def load_class(path: str) -> type[Method]:
-    """Return the method at ``package.module:Class``; the module is imported.
-
-    It may stand in the current folder, which comes last: nothing there takes the place of an installed module.
-    """
+    """Return the method at ``package.module:Class``; the module is imported."""
     module, _, name = path.partition(":")
-    if not all(part.isidentifier() for part in (*module.split("."), *name.split("."))):
+    if not all(part.isidentifier() for part in (*module.split("."), name)):
         raise ValueError(f"a method of your own is named package.module:Class, without .py, not {path!r}")
-    with _current_folder_importable():
-        try:
-            found: Any = import_module(module)
-        except ModuleNotFoundError as error:
-            if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-                raise _describe_failure(module, error) from error
-            raise ValueError(
-                f"there is no module {module!r}: it must be installed, or stand in the current folder, {Path.cwd()}"
-            ) from None
-        except (Exception, SystemExit) as error:  # a module of another's may fail in any way, or be a program
+    try:
+        found = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise _describe_failure(module, error) from error
-    where = getattr(found, "__file__", None)
-    for part in name.split("."):
-        if not hasattr(found, part):
-            inside = f" ({where})" if where else ""
-            raise ValueError(f"the module {module}{inside} has no {name!r}: {checks.nearest(name, _methods_in(found))}")
-        found = getattr(found, part)
-    return check_class(found, path)
+        raise ValueError(
+            f"there is no module {module!r}: it must be installed, or stand in the current folder, {Path.cwd()}"
+        ) from None
+    except (Exception, SystemExit) as error:  # a module of another's may fail in any way, or be a program
+        raise _describe_failure(module, error) from error
+    if not hasattr(found, name):
+        where, methods = getattr(found, "__file__", None) or "built in", _methods_in(found)
+        advice = checks.nearest(name, methods) if methods else "it has no method"
+        raise ValueError(f"the module {module} ({where}) has no {name!r}: {advice}")
+    return check_class(getattr(found, name), path)
 
 
 def _describe_failure(module: str, error: BaseException) -> ValueError:
     return ValueError(f"the module {module!r} cannot be imported: {type(error).__name__}: {error}")
 
 
-def _methods_in(module: Any) -> list[str]:
+def _methods_in(module: ModuleType) -> list[str]:
     """Return the names of the methods in a module."""
     kinds = {name: kind for name, kind in vars(module).items() if isinstance(kind, type) and issubclass(kind, Method)}
     return [name for name, kind in kinds.items() if not isabstract(kind)]
@@ -117,6 +113,7 @@ def _methods_in(module: Any) -> list[str]:
 
 @contextmanager
 def _current_folder_importable() -> Iterator[None]:
+    """Let modules in the current folder be found, after all others: they stand in for nothing that is installed."""
     here = str(Path.cwd())
     sys.path.append(here)
     try:
