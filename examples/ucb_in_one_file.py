@@ -6,6 +6,17 @@ that stand out of their noise for the task, and gives the others to the next one
 Ebrahimi et al., "Uncertainty-guided Continual Learning with Bayesian Neural Networks", ICLR 2020.
 
     python examples/ucb_in_one_file.py [--method ucb|ucb-p] [--seed 1] [--quick] [--out FILE]
+
+A run takes about 8 minutes on one core. Mean and standard deviation in percent over seeds 1, 2 and 3, beside those of
+the package (results/tables/5split-mnist, seeds 0, 1 and 2; its steps are the same, its noise is not):
+
+              ACC here         BWT here        ACC, package     BWT, package
+    ucb       99.57 +- 0.13   -0.15 +- 0.12    99.64 +- 0.05   -0.01 +- 0.07
+    ucb-p     99.79 +- 0.02   +0.02 +- 0.03    99.76 +- 0.03   +0.01 +- 0.01
+
+    for method in ucb ucb-p; do for seed in 1 2 3; do
+        python examples/ucb_in_one_file.py --method $method --seed $seed --out results/examples/ucb_in_one_file.json
+    done; done
 """
 
 import argparse
@@ -187,7 +198,8 @@ def descend(loss: Tensor, gaussians: list[Gaussian], lr: float) -> None:
         g.rho -= alpha * by_rho
 
 
-# 5. UCB: when a task ends, certain weights become slow.
+# 5. UCB: when a task ends, certain weights become slow. (How certain are they? Under plain gradient descent sigma stays
+# within a percent of where it began, so that these rates are nearly one rate: docs/methods.md compares the two.)
 
 
 @torch.no_grad()
