@@ -44,7 +44,7 @@ class Anchor(OrdinaryMethod):
     def adjust_gradients(self) -> None:
         """Add the gradient of the penalty, strength * (theta - theta_last)."""
         for name, parameter in self.shared().items():
-            if name in self.last:
+            if name in self.last and parameter.grad is not None:
                 parameter.grad.add_(parameter.detach() - self.last[name], alpha=self.settings.strength)
 
     def end_task(self, data: TaskData) -> None:
