@@ -11,9 +11,10 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
 from ucb.bayes import Bernoulli, HeteroscedasticGaussian, LearntGaussian, Poisson
-from ucb.data.streams import Scenario, Stream, from_arrays
+from ucb.data.streams import Scenario, Stream, benchmark, from_arrays
 from ucb.data.streams.given import Handover
 from ucb.data.streams.loaders import LoaderExamples, split_batch
+from ucb.data.streams.tasks import TensorExamples
 from ucb.engine import Learner, Observer, Schedule, Training
 from ucb.methods import known_methods
 from ucb.methods.ewc import EWC
@@ -307,6 +308,25 @@ def test_save_and_load_between_tasks(tmp_path):
     fresh.learn(loader(2), test=loader(2))
     assert fresh.matrix.after[-1][2] == whole.matrix.after[-1][2]
     assert fresh.evaluate(loader(0), 0).accuracy == whole.matrix.after[-1][0]
+
+
+def test_how_pixels_become_inputs_is_saved(tmp_path):
+    stream = benchmark("mnist-permuted", tasks=2)
+    task = stream.tasks[1]
+    few = dataclasses.replace(
+        task, **{k: TensorExamples(*first(task.train, 64)) for k in ("train", "validation", "test")}
+    )
+    flat = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(784, 8))
+    made = Learner(flat, method="ord-ft", training=TRAINING)
+    made.learn(few)
+    made.save(tmp_path / "model")
+    again = Learner.load(tmp_path / "model", flat)
+    x = first(task.test, 10)[0]
+    assert torch.equal(again.predict(x, 0).probabilities, made.predict(x, 0).probabilities)
+
+
+def first(examples, count):
+    return next(examples.batches(torch.arange(count), count, CPU))
 
 
 def test_a_folder_with_checkpoints_is_not_written_over(tmp_path):

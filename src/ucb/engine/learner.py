@@ -236,7 +236,7 @@ class Learner:
         is_open = self._stream.is_open
         tasks = [
             {"name": task.name, "classes": list(task.classes), "labels": list(task.labels)}
-            | {"is_as_given": isinstance(task.prepare, AsGiven)}
+            | {"prepare": _describe_preparation(task.prepare)}
             for task in self._stream.tasks
             if is_open
         ]
@@ -319,7 +319,7 @@ class Learner:
         none = MissingExamples()
         for index, told in enumerate(tasks):
             classes, labels = tuple(told["classes"]), tuple(told["labels"])
-            prepare = AsGiven() if told["is_as_given"] else Preparation()
+            prepare = _make_preparation(told["prepare"])
             task = Task(told["name"], classes, none, none, none, prepare, labels)
             if index < len(tests) and tests[index] is not None:
                 handover = self._handover(task.name, index)
@@ -406,12 +406,25 @@ class _LearnerCheckpoints(FolderCheckpoints):
 
 def _count_features(trunk: nn.Module, output: Output | None, task: Task, device: torch.device) -> int:
     """Return how many features a trunk makes of the first examples of a task."""
-    probe = HeadedNet(trunk.to(device), 0, (), output=output)
-    with torch.no_grad(), eval_mode(trunk):
+    probe = HeadedNet(copy.deepcopy(trunk).to(device), 0, (), output=output)  # the one that was given stays as it is
+    with torch.no_grad(), eval_mode(probe):
         features = probe.features(move(task.prepare(task.train.first()), device))
     if features.dim() != 2:
         raise ValueError(f"the net must give features [rows, features], and gives {tuple(features.shape)}")
     return int(features.shape[1])
+
+
+def _describe_preparation(prepare: Preparation) -> State | None:
+    """Return how pixels become inputs, as a file holds it; None leaves them as they are."""
+    if isinstance(prepare, AsGiven):
+        return None
+    return {"mean": list(prepare.mean), "std": list(prepare.std), "permutation": prepare.permutation}
+
+
+def _make_preparation(told: State | None) -> Preparation:
+    if told is None:
+        return AsGiven()
+    return Preparation(tuple(told["mean"]), tuple(told["std"]), told["permutation"])
 
 
 def _check_heads(net: HeadedNet, stream: Stream) -> None:
