@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -292,14 +293,11 @@ class Learner:
                 classes = self._stream.tasks[done].labels or len(self._stream.tasks[done].classes)
             title = name or (self._stream.tasks[done].name if is_under_way else f"task {done + 1}")
             task = self._handover(title, done).make_task(train, validation, test, classes)
-        if (
-            self._checkpoints is not None
-            and not getattr(task.train, "is_repeatable", True)
-            and self.observer is not None
-        ):
-            self.observer.noted(
+        if self._checkpoints is not None and not getattr(task.train, "is_repeatable", True):
+            warnings.warn(
                 f"{task.name}: an IterableDataset may come in another order when it is read again: after an "
-                "interruption inside an epoch the figures may not be those of a run that was never cut"
+                "interruption inside an epoch the figures may not be those of a run that was never cut",
+                stacklevel=3,
             )
         if not is_under_way:
             self._add(task)
