@@ -4,23 +4,25 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
+import numpy as np
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from ucb.bayes import Categorical, Likelihood
 from ucb.bayes.passes import Output, eval_mode
 from ucb.bayes.predict import from_logits
-from ucb.checks import find_device
+from ucb.checks import count, find_device
 from ucb.data.streams.given import Classes, Given, Handover
-from ucb.data.streams.loaders import AsGiven, MissingExamples, SplitBatch, move, split_batch
+from ucb.data.streams.loaders import AsGiven, MissingExamples, OwnRandomNumbers, SplitBatch, move, split_batch
 from ucb.data.streams.tasks import Preparation, Scenario, Stream, Task
 from ucb.engine import checkpoint
-from ucb.engine.checkpoint import FolderCheckpoints
+from ucb.engine.checkpoint import FolderCheckpoints, Progress
 from ucb.engine.config import replace_fields
 from ucb.engine.loop import Run
 from ucb.engine.result import TaskMetrics, evaluate
@@ -42,7 +44,8 @@ class Learner:
     """Learns tasks with a method, one after another, as they come or as a stream lists them.
 
     - ``net``: any module from a batch to features ``[rows, features]``, to which heads are added as tasks come; or a
-      :class:`ucb.HeadedNet` that has its heads. A Bayesian method makes the Bayesian twin.
+      :class:`ucb.HeadedNet` that has its heads. A copy learns, under a Bayesian method its Bayesian twin; only a
+      HeadedNet that comes with a stream learns itself. ``learner.net`` is the net that learns.
     - ``stream``: tasks from ``benchmark``, ``from_arrays`` or ``from_datasets``; without it, tasks come to ``learn``.
     - ``method``: a name of ``ucb list methods``, ``"package.module:Class"``, a class, or an object that holds its net.
     - ``scenario``: of tasks that come, one of "task-incremental", "domain-incremental" and "class-incremental".
@@ -90,6 +93,8 @@ class Learner:
             raise ValueError("tasks that come one by one have boundaries: give a stream to learn without them")
         self.seed, self.device, self.observer, self.split = seed, find_device(device), observer, split
         self.training = Training() if training is None else training
+        self._random = OwnRandomNumbers(derive_seed("training", count("seed", seed, least=0)))
+        """What a net draws while it learns, for dropout say: the program has its own."""
         self._stream = stream or Stream(AS_THEY_COME, (), scenario, is_open=True)
         self._made = method if isinstance(method, Method) else None
         self._kind = type(method) if isinstance(method, Method) else find_method(method)
@@ -147,21 +152,41 @@ class Learner:
           ``(x, y)``; or ``train`` is a :class:`Task`, the next one where the learner has a stream. Without
           ``validation`` a share of arrays or data sets is held out; a loader's rate stays the same for all epochs.
         - ``classes``: how many there are, or their labels; else the training data is read once to find them.
-        - ``old_tasks``: whether all are judged, or the new one alone, which takes as long for the thousandth as for
-          the first. NaN stands for what is not known, as where there is no test data.
+        - ``old_tasks``: whether all are judged, or the new one alone; with a stream that takes as long for the
+          thousandth as for the first. NaN stands for what is not known, as where there is no test data.
 
         Where learning was interrupted inside a task, the same data make it go on there.
         """
+        before = None if self._run is None else _Moment.of(self._run, self._stream)
         if not self._stream.is_open:
-            self._check_turn(train)
+            self._check_turn(train, validation, test, name, classes)
         else:
             self._take_in(train, validation, test, name, classes)
-        metrics = self.run.learn_task(old_tasks=old_tasks)
+        metrics: list[TaskMetrics] = self._random.draw(lambda: self._learn_task(old_tasks, before))
         if self._stream.is_open and not self._kind.is_joint:  # old data is not kept
             *others, last = self._stream.tasks
             last = replace(last, train=MissingExamples(), validation=MissingExamples())
             self._stream = self.run.stream = replace(self._stream, tasks=(*others, last))
         return metrics
+
+    def _learn_task(self, old_tasks: bool, before: _Moment | None) -> list[TaskMetrics]:
+        """Learn the task at hand. Where that fails before anything was learnt, it is as if it had never come."""
+        steps = self.run.progress.steps if before is None else before.progress.steps
+        try:
+            return self.run.learn_task(old_tasks=old_tasks)
+        except BaseException:
+            if self._stream.is_open and self.run.progress.steps == steps and self._made is None:
+                self._stream = replace(self._stream, tasks=()) if before is None else before.stream
+                if before is None:
+                    self._run = None
+                else:
+                    before.restore(self.run)
+            raise
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The tasks so far: their ``name``, ``classes``, and ``labels``, what the data call each class."""
+        return self._stream.tasks
 
     def predict(self, x: Any, task: int | None = None, samples: int = 10) -> Any:
         """Judge inputs as the data have them; the task's index is needed only where the scenario tells it.
@@ -172,12 +197,10 @@ class Learner:
         stream, device = self.run.stream, self.device
         if stream.scenario.task_known and task is None:
             raise ValueError("in this scenario the task is known: say its index")
-        if task is not None and not 0 <= task < len(stream):
-            first, *others = (f"{index} ({each.name!r})" for index, each in enumerate(stream.tasks))
-            known = f"tasks are {first} to {others[-1]}" if others else f"only task is {first}"
-            raise ValueError(f"there is no task {task}: the stream's {known}")
+        if task is not None:
+            self._check_task(task)
         asked = EvalContext((task or 0) if stream.scenario.heads == "many" else 0, task)
-        inputs = stream.tasks[task or 0].prepare(move(x, device))
+        inputs = stream.tasks[task or 0].prepare(move(_as_inputs(x), device))
         logits = self.run.method.logits(inputs, asked, samples, generator_for("predict", device=device))
         if task is not None:
             own = stream.outputs_of(task)
@@ -186,6 +209,9 @@ class Learner:
 
     def evaluate(self, test: Given, task: int = 0) -> TaskMetrics:
         """Judge test data of a task, as ``learn`` does; where the scenario hides the task, only the labels need it."""
+        if test is None:
+            raise TypeError("there is no data to judge")
+        self._check_task(task)
         stream = self.run.stream
         own = stream.tasks[task]
         given = self._handover(own.name, task).make_task(test, MissingExamples(), test, own.labels or len(own.classes))
@@ -221,6 +247,7 @@ class Learner:
         if state is None:
             raise ValueError(f"there is no checkpoint in {path}")
         known = state.get("learner", {})
+        _check_file(path, known, net, stream, method)
         if stream is None and net is not None and not isinstance(net, HeadedNet):
             net = HeadedNet(net, known["features"], (), output=options.pop("output", None))
         made = cls(net, stream, method or known.get("method", "ucb"), **(_options_of(known) | options))
@@ -228,7 +255,10 @@ class Learner:
             made._checkpoints = _LearnerCheckpoints(made, path)
         if made._stream.is_open:
             made._recall(known.get("tasks", []), tests)
-        made.run.load_state_dict(state)
+        try:
+            made._random.draw(lambda: made.run.load_state_dict(state))
+        except RuntimeError as error:
+            raise ValueError(f"{path} does not fit this net: {str(error).splitlines()[-1].strip()}") from None
         made.run.checkpoints = made._checkpoints
         return made
 
@@ -267,8 +297,20 @@ class Learner:
                 "your own, or HeteroscedasticGaussian, whose noise the net learns"
             )
 
-    def _check_turn(self, task: Any) -> None:
+    def _check_task(self, task: Any) -> None:
+        """Refuse an index that no task has."""
+        tasks = self.run.stream.tasks
+        if isinstance(task, bool) or not isinstance(task, int):
+            raise TypeError(f"a task is told by its index, a whole number, not {task!r}")
+        if not 0 <= task < len(tasks):
+            first, *others = (f"{index} ({each.name!r})" for index, each in enumerate(tasks))
+            known = f"tasks are {first} to {others[-1]}" if others else f"only task is {first}"
+            raise ValueError(f"there is no task {task}: the stream's {known}")
+
+    def _check_turn(self, task: Any, *others: Any) -> None:
         """Refuse any but the stream's next task."""
+        if any(each is not None for each in others):
+            raise ValueError("a stream's tasks have their names and data: hand over the task alone")
         done, tasks = self.run.progress.task, self.run.stream.tasks
         if not isinstance(task, Task):
             raise TypeError(f"the learner has a stream, whose tasks it learns, not a {type(task).__name__}")
@@ -285,8 +327,8 @@ class Learner:
         done = 0 if self._run is None else self._run.progress.task
         is_under_way = done < len(self._stream.tasks)
         if isinstance(train, Task):
-            if validation is not None or test is not None:
-                raise ValueError("a task has its validation and test data: leave them out")
+            if any(each is not None for each in (validation, test, name, classes)):
+                raise ValueError("a task has its name, classes and data: hand it over alone")
             task = train
         else:
             if is_under_way and classes is None:
@@ -300,11 +342,21 @@ class Learner:
                 stacklevel=3,
             )
         if not is_under_way:
+            known = self._stream.tasks[0].labels if self._stream.tasks else task.labels
+            if self._stream.scenario.shared_outputs and task.labels != known:
+                said = ", ".join(map(str, known))
+                raise ValueError(f"{task.name!r} must have the labels {said}, as all tasks share their outputs")
             self._add(task)
             return
         waiting = self._stream.tasks[done]
         if (waiting.name, waiting.classes) != (task.name, task.classes):
             raise ValueError(f"{waiting.name!r} with {len(waiting.classes)} classes is under way: learn that first")
+        size = None if self.run.method.task is None else self.run.method.task.num_examples
+        if self.run.progress.batch and size != len(task.train):
+            raise ValueError(
+                f"{waiting.name!r} is under way with {size} examples, and these are {len(task.train)}: hand over the "
+                "same data"
+            )
         self._stream = self.run.stream = replace(self._stream, tasks=(*self._stream.tasks[:done], task))
         self.run.refuse_impossible(self.run.progress)
 
@@ -315,15 +367,17 @@ class Learner:
         if len(tests) > len(tasks):
             raise ValueError(f"there are test data of {len(tests)} tasks, and {len(tasks)} have come")
         none = MissingExamples()
+        found = []
         for index, told in enumerate(tasks):
             classes, labels = tuple(told["classes"]), tuple(told["labels"])
-            prepare = _make_preparation(told["prepare"])
-            task = Task(told["name"], classes, none, none, none, prepare, labels)
+            task = Task(told["name"], classes, none, none, none, _make_preparation(told["prepare"]), labels)
             if index < len(tests) and tests[index] is not None:
                 handover = self._handover(task.name, index)
                 shown = handover.make_task(tests[index], none, tests[index], labels or len(classes))
                 task = replace(task, test=shown.test)
-            self._add(task)
+            found.append(task)
+        self._stream = replace(self._stream, tasks=tuple(found))
+        self._run = self._begin(self._stream)
 
     def _add(self, task: Task) -> None:
         """Let a task join the stream, and the net have a head or outputs for it."""
@@ -344,6 +398,8 @@ class Learner:
         else:
             _check_heads(method.net, stream)
         identity = {"stream": stream.name, "method": method.name, "seed": self.seed, **self._given_settings}
+        if stream.is_open:
+            identity["scenario"] = stream.scenario.name
         if self.likelihood is not None:
             method.likelihood, identity["likelihood"] = self.likelihood, repr(self.likelihood)
         return Run(
@@ -370,6 +426,7 @@ class Learner:
             features = _count_features(self._net, self._output, stream.tasks[0], self.device)
             self._net = HeadedNet(self._net, features, (), output=self._output)
         net = copy.deepcopy(self._net)
+        net.grows = stream.is_open and stream.scenario.heads == "many"
         sizes = [len(task.classes) for task in stream.tasks]
         if stream.scenario.heads == "many":
             for index in range(len(net.heads), len(sizes)):
@@ -387,7 +444,28 @@ class Learner:
     def _make_layer(self, features: int, outputs: int, index: int) -> nn.Linear:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(derive_seed("head", self.seed, index))
-            return nn.Linear(features, outputs)
+            assert self._net is not None
+            kinds = (p.dtype for p in self._net.parameters() if p.is_floating_point())
+            return nn.Linear(features, outputs, dtype=next(kinds, None))
+
+
+class _Moment(NamedTuple):
+    """Where a learner stood before a task came."""
+
+    method: Method
+    noise: torch.Tensor
+    progress: Progress
+    stream: Stream
+
+    @classmethod
+    def of(cls, run: Run, stream: Stream) -> _Moment:
+        """Return the present moment; nothing large is copied, since a method that grows is made anew."""
+        return cls(run.method, run.method.generator.get_state(), copy.deepcopy(run.progress), stream)
+
+    def restore(self, run: Run) -> None:
+        """Go back."""
+        run.method, run.progress, run.stream = self.method, self.progress, self.stream
+        run.method.generator.set_state(self.noise)
 
 
 class _LearnerCheckpoints(FolderCheckpoints):
@@ -431,6 +509,35 @@ def _check_heads(net: HeadedNet, stream: Stream) -> None:
     wanted = list(stream.head_sizes)
     if len(sizes) < len(wanted) or any(a not in (None, b) for a, b in zip(sizes, wanted, strict=False)):
         raise ValueError(f"the net's heads have {sizes} outputs, and the tasks need {wanted}")
+
+
+def _check_file(path: Path, known: dict[str, Any], net: Any, stream: Stream | None, method: Any) -> None:
+    """Refuse to go on from a file with what that learner did not have."""
+    if net is not None and not isinstance(net, nn.Module):
+        raise TypeError(f"a learner needs a torch.nn.Module to learn with, not a {type(net).__name__}")
+    if not known:
+        return  # an earlier version wrote it, and it says nothing of these
+    if method is not None and not isinstance(method, Method) and find_method(method).name != known["method"]:
+        raise ValueError(f"{path} is of a learner with {known['method']}, not {find_method(method).name}")
+    was_open = known["scenario"] is not None
+    if was_open and stream is not None:
+        raise ValueError(f"{path} is of a learner whose tasks came one by one: leave the stream out")
+    if not was_open and stream is None:
+        raise ValueError(f"{path} is of a learner with a stream: give it, too")
+
+
+def _as_inputs(x: Any) -> Any:
+    """Return inputs of a program as tensors: arrays, and tuples and mappings of them."""
+    if isinstance(x, np.ndarray):
+        tensor = torch.as_tensor(x)
+        return tensor.to(torch.get_default_dtype()) if tensor.dtype == torch.float64 else tensor
+    if isinstance(x, Mapping):
+        return {name: _as_inputs(part) for name, part in x.items()}
+    if isinstance(x, tuple):
+        return tuple(map(_as_inputs, x))
+    if isinstance(x, DataLoader | Dataset):
+        raise TypeError("predict takes inputs, a batch of them: go through a loader's batches one by one")
+    return x
 
 
 def _options_of(known: dict[str, Any]) -> dict[str, Any]:

@@ -83,6 +83,8 @@ class Run:
         self._clock = self._saved = time.monotonic()
         self._saved_at = 0
         self._noted: set[str] = set()
+        self._ended = -1
+        """The task that the method has ended last."""
         self.own_stream = torch.cuda.Stream(device) if device.type == "cuda" else None
         self.graphs = GraphMemory() if training.graphs else None
 
@@ -177,7 +179,7 @@ class Run:
 
     def _learn_task(self, old_tasks: bool) -> None:
         progress, data = self.progress, self._data_of(self.progress.task)
-        if self._is_new():
+        if self._is_new() and progress.phase == progress.epoch == 0:
             self._begin(data)
         if not self.method.learns_when(progress.task, len(self.stream)):
             self._finish_task([TaskMetrics.missing()])
@@ -318,10 +320,12 @@ class Run:
 
     def _end(self, data: TaskBatches, old_tasks: bool) -> None:
         progress = self.progress
-        if self.method.evaluated_before_end:
-            progress.before_end.append(self._evaluate(progress.task).accuracy)
-        if self.boundaries:
-            self.method.end_task(data)
+        if self._ended != progress.task:  # else judging was interrupted, and is done again
+            if self.method.evaluated_before_end:
+                progress.before_end.append(self._evaluate(progress.task).accuracy)
+            if self.boundaries:
+                self.method.end_task(data)
+            self._ended = progress.task
         first = 0 if old_tasks else progress.task
         judged = [self._evaluate(i) for i in range(first, progress.task + 1)]
         self._finish_task([TaskMetrics.missing()] * first + judged)

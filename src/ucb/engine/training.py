@@ -220,7 +220,13 @@ class Steps:
 
     def learn(self) -> None:
         """Learn the next batch."""
-        self.unseen.append(self.method.learn(*next(self.batches)))
+        batch = next(self.batches, None)
+        if batch is None:
+            raise ValueError(
+                f"{self.data.task.name}: the training data ended before the {self.data.num_batches} batches that an "
+                "epoch has: a loader must yield as many each time"
+            )
+        self.unseen.append(self.method.learn(*batch))
 
     @property
     def is_time_to_look(self) -> bool:

@@ -294,8 +294,12 @@ class Method(ABC):
         return self.task
 
     def shared(self) -> dict[str, nn.Parameter]:
-        """Return the parameters that all tasks share, by name: the trunk's, and the head's where there is one only."""
-        return {name: p for name, p in self.net.named_parameters() if self.net.is_shared(name)}
+        """Return the parameters that all tasks share and learn, by name.
+
+        They are the trunk's, and the head's where there is one only; what was frozen when the net came stays so.
+        """
+        named = self.net.named_parameters()
+        return {name: p for name, p in named if self.net.is_shared(name) and p.requires_grad}
 
     def set_to_eval(self) -> None:
         """Set the net to evaluation mode, if it is not in it: walking over all modules takes time."""

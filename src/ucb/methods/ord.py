@@ -22,10 +22,15 @@ class TrunkStays(Method):
 
     needs_boundaries = True
 
+    def __init__(self, net: HeadedNet, settings: Any, generator: torch.Generator) -> None:
+        super().__init__(net, settings, generator)
+        self.learning = [p for p in self.net.trunk.parameters() if p.requires_grad]  # what is frozen stays so
+
     def resume_task(self, task: TaskInfo) -> None:
         """Let the trunk learn in the first task only."""
         super().resume_task(task)
-        self.net.trunk.requires_grad_(task.index == 0)
+        for parameter in self.learning:
+            parameter.requires_grad_(task.index == 0)
 
 
 @dataclass(frozen=True)

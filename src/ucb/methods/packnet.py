@@ -40,7 +40,7 @@ class OwnedWeights(Method):
 
         Numbers, because a product with them takes a small part of the time that a boolean mask does."""
         ownable = {id(p) for numbers in self.ownable.values() for p in numbers}
-        self.unowned = [p for p in self.shared().values() if p.requires_grad and id(p) not in ownable]
+        self.unowned = [p for p in self.shared().values() if id(p) not in ownable]
         modules = [m for n, m in self.net.named_modules() if net.shares_head or not belongs_to_one_task(n)]
         self.normalisation_layers = [m for m in modules if getattr(m, "running_mean", None) is not None]
 

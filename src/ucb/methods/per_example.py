@@ -74,7 +74,8 @@ def _linear_powers(net: nn.Module, parameters: Mapping[str, Tensor], x: Batch, v
     Of code that uses a layer's weights without calling it, nothing is known here.
     """
     logits, calls = _record_calls(net, x)
-    used_once = {layer: made[0] for layer, made in calls.items() if len(made) == 1 and made[0][0].dim() == 2}
+    once = {layer: made[0] for layer, made in calls.items() if len(made) == 1 and made[0][0].dim() == 2}
+    used_once = {layer: made for layer, made in once.items() if made[1].requires_grad}  # frozen ones may have none
     if not used_once:
         return {}
     wanted, outputs = values(logits), [output for _, output in used_once.values()]

@@ -36,7 +36,8 @@ class OwnedGaussians(OwnedWeights, BayesianMethod):
 
     def ownable_parameters(self) -> dict[str, list[nn.Parameter]]:
         """Return mu and rho of every shared weight tensor."""
-        self.shared_gaussians = [(name, g) for name, g in gaussians(self.net) if self.net.is_shared(name)]
+        shared = [(name, g) for name, g in gaussians(self.net) if self.net.is_shared(name)]
+        self.shared_gaussians = [(name, g) for name, g in shared if g.mu.requires_grad or name.startswith("heads.")]
         return {name: [g.mu, g.rho] for name, g in self.shared_gaussians}
 
     @torch.no_grad()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from operator import index
+from typing import Any, SupportsIndex
 
 import numpy as np
 import torch
@@ -19,7 +20,7 @@ from ucb.seeds import generator_for
 
 Given = Any
 """Arrays ``(x, y)``, a torch ``Dataset``, a ``DataLoader``, or another iterable of batches."""
-Classes = int | Sequence[int] | None
+Classes = SupportsIndex | Iterable[SupportsIndex] | None
 """How many classes there are, which labels they have, or that nobody says."""
 
 
@@ -40,35 +41,55 @@ class Handover:
 
     def make_task(self, train: Given, validation: Given, test: Given, classes: Classes = None) -> Task:
         """Return the task; without ``validation``, arrays and data sets hold out a share of their own."""
-        if validation is None and not isinstance(train, MissingExamples):
+        if train is None:
+            raise TypeError(f"{self.name}: there is no data to learn from")
+        for given in (train, validation, test):
+            self._check(given)
+        told = self._list_labels(classes)
+        if validation is None:
             train, validation = self._hold_out(train)
         if _is_pixels_or_numbers(train) and self.outputs_for is None:
-            return self._make_in_memory(train, validation, test, classes)
-        examples = self.read(train, shuffle=True)
+            return self._make_in_memory(train, validation, test, told)
+        shown, held_out = self.read(train, shuffle=True), self.read(validation)
         if self.outputs_for is None:
-            labels = self._find_labels(examples, classes)
+            labels = self._find_labels([shown, held_out]) if told is None else told
             names = tuple(map(str, labels))
         else:
-            count = classes if isinstance(classes, int) else self.outputs_for(examples.first_target())
+            count = self.outputs_for(shown.first_target()) if told is None else len(told)
             labels, names = (), tuple(f"output {number}" for number in range(1, count + 1))
-        shown = self.read(train, shuffle=True, labels=labels)
-        held_out, judged = (self.read(part, labels=labels) for part in (validation, test))
+        judged = self.read(test)
+        for examples in (shown, held_out, judged):
+            if isinstance(examples, LoaderExamples) and labels:
+                examples.number_by(labels)
         return Task(self.name, names, shown, held_out, judged, AsGiven(), labels)
 
-    def read(self, given: Given, *, shuffle: bool = False, labels: Sequence[int] = ()) -> Any:
+    def read(self, given: Given, *, shuffle: bool = False) -> Any:
         """Return examples of anything that may be handed over; None is none."""
         if given is None or isinstance(given, Examples):
             return given or MissingExamples()
-        numbering = {label: number for number, label in enumerate(labels)} or None
         if _is_arrays(given):
             given = ArrayDataset(*given)
         if isinstance(given, Dataset) and not isinstance(given, IterableDataset):
             given = DataLoader(given, batch_size=self.batch_size, shuffle=shuffle)
-        if not isinstance(given, Iterable):
+        elif isinstance(given, IterableDataset):
+            given = DataLoader(given, batch_size=self.batch_size)
+        return LoaderExamples(given, self.split)
+
+    def _check(self, given: Given) -> None:
+        """Refuse what can be no data, and arrays that do not fit each other."""
+        if given is None or isinstance(given, Examples | Dataset | DataLoader):
+            return
+        if _is_arrays(given):
+            x, y = given
+            lengths = sorted({len(part) for part in _list_parts(x)})
+            if lengths != [len(y)]:
+                said = " and ".join(map(str, lengths))
+                raise ValueError(f"{self.name}: inputs of {said} examples do not fit {len(y)} targets")
+        elif isinstance(given, tuple | Mapping | str | bytes | Tensor | np.ndarray) or not isinstance(given, Iterable):
             raise TypeError(
-                f"{self.name}: data must be arrays (x, y), a Dataset or a DataLoader, not a {type(given).__name__}"
+                f"{self.name}: data must be a pair of arrays (x, y), a Dataset or a DataLoader, not a "
+                f"{type(given).__name__}"
             )
-        return LoaderExamples(given, self.split, numbering)
 
     def _hold_out(self, train: Given) -> tuple[Given, Given]:
         """Return what is trained on and what is held out; a loader's examples cannot be told apart, so it keeps all."""
@@ -82,37 +103,47 @@ class Handover:
             return tuple(Subset(train, rows.tolist()) for rows in parts)  # type: ignore[return-value]
         return tuple((take(train[0], rows), take(train[1], rows)) for rows in parts)  # type: ignore[return-value]
 
-    def _make_in_memory(
-        self, train: Given, validation: Given, test: Given, classes: int | Sequence[int] | None
-    ) -> Task:
+    def _make_in_memory(self, train: Given, validation: Given, test: Given, told: tuple[int, ...] | None) -> Task:
         """Return a task of pixels or numbers that are in memory, which a GPU may keep ready."""
-        labels = _list_labels(classes)
-        if labels is None:
-            found = [check_labels(f"{self.name}: labels", part[1]) for part in (train, validation) if part is not None]
-            labels = tuple(torch.cat(found).unique().tolist())
+        for given in (validation, test):
+            if not (given is None or isinstance(given, MissingExamples) or _is_arrays(given)):
+                raise TypeError(f"{self.name}: arrays for training need arrays for judging, too")
+        parts = [train, *([validation] if _is_arrays(validation) else [])]
+        found = torch.cat([check_labels(f"{self.name}: labels", y) for _, y in parts])
+        labels = tuple(found.unique().tolist()) if told is None else told
         numbering = {label: number for number, label in enumerate(labels)}
 
         def examples(given: Given) -> Examples:
-            if given is None:
-                return MissingExamples()
             if not _is_arrays(given):
-                raise TypeError(f"{self.name}: arrays for training need arrays for judging, too")
+                return MissingExamples()
             y = number_labels(check_labels(f"{self.name}: labels", given[1]), numbering)
             return TensorExamples(check_inputs(f"{self.name}: inputs", given[0]), y, classes=len(labels))
 
         shown, held_out, judged = (examples(part) for part in (train, validation, test))
         return Task(self.name, tuple(map(str, labels)), shown, held_out, judged, Preparation(), labels)
 
-    def _find_labels(self, examples: LoaderExamples, classes: Classes) -> tuple[int, ...]:
-        """Return the labels of a task's classes: as they are told, or as one reading of the data finds them."""
-        labels = _list_labels(classes)
-        if labels is not None:
-            return labels
-        found = examples.scan()
-        if not found.labels:
-            kind, shape = found.target.dtype, tuple(found.target.shape)
-            raise TypeError(f"{self.name}: a label must be one whole number, but a batch of them has {kind} of {shape}")
-        return found.labels
+    def _find_labels(self, parts: Sequence[Any]) -> tuple[int, ...]:
+        """Return the labels of a task's classes, as one reading of what is learnt and held out finds them."""
+        found = [part.scan() for part in parts if isinstance(part, LoaderExamples)]
+        for scan in found:
+            if not scan.labels:
+                kind, shape = scan.target.dtype, tuple(scan.target.shape)
+                said = f"a label must be one whole number, but a batch of them has {kind} of {shape}"
+                raise TypeError(f"{self.name}: {said}")
+        return tuple(sorted({label for scan in found for label in scan.labels}))
+
+    def _list_labels(self, classes: Classes) -> tuple[int, ...] | None:
+        """Return the labels that ``classes`` tells, if it tells any."""
+        if classes is None:
+            return None
+        try:
+            given = classes.tolist() if isinstance(classes, Tensor | np.ndarray | np.generic) else classes
+            labels = tuple(range(index(given))) if isinstance(given, SupportsIndex) else tuple(map(index, given))
+        except TypeError:
+            raise TypeError(f"{self.name}: classes must be their number or their labels, not {classes!r}") from None
+        if not labels or len(set(labels)) < len(labels):
+            raise ValueError(f"{self.name}: classes must be one at least, and all different, not {classes!r}")
+        return labels
 
 
 def take(x: Any, rows: Tensor) -> Any:
@@ -124,10 +155,6 @@ def take(x: Any, rows: Tensor) -> Any:
     return x[rows.to(x.device)] if isinstance(x, Tensor) else x[rows.numpy()]
 
 
-def _list_labels(classes: Classes) -> tuple[int, ...] | None:
-    return None if classes is None else tuple(range(classes) if isinstance(classes, int) else classes)
-
-
 def _is_array(given: Any) -> bool:
     return isinstance(given, Tensor | np.ndarray)
 
@@ -136,9 +163,11 @@ def _is_arrays(given: Given) -> bool:
     """Whether these are inputs and targets in memory: a list would be one of batches."""
     if not (isinstance(given, tuple) and len(given) == 2 and _is_array(given[1])):
         return False
-    x = given[0]
-    parts = x.values() if isinstance(x, Mapping) else x if isinstance(x, tuple | list) else [x]
-    return all(_is_array(part) for part in parts)
+    return all(_is_array(part) for part in _list_parts(given[0]))
+
+
+def _list_parts(x: Any) -> list[Any]:
+    return list(x.values()) if isinstance(x, Mapping) else list(x) if isinstance(x, tuple | list) else [x]
 
 
 def _is_pixels_or_numbers(given: Given) -> bool:

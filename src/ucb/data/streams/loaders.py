@@ -9,14 +9,23 @@ from __future__ import annotations
 import itertools
 import random
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    SequentialSampler,
+    SubsetRandomSampler,
+    WeightedRandomSampler,
+)
 
 from ucb.data.streams.tasks import Examples, Preparation, number_labels
 
@@ -26,6 +35,7 @@ SplitBatch = Callable[[Any], tuple[Any, Any]]
 """Takes what a loader yields to the net's inputs and the targets."""
 READ_SEED = 0
 """Of a loader that is read for judging, or to look at its labels."""
+PLAIN_SAMPLERS = (RandomSampler, SequentialSampler, SubsetRandomSampler, WeightedRandomSampler)
 END = object()
 """What comes after the last batch."""
 
@@ -124,7 +134,7 @@ class LoaderExamples(Examples):
             )
         self.loader, self.split, self.numbering = loader, split, numbering
         self._scan: Scan | None = None
-        if self.is_repeatable and isinstance(loader, Sized) and len(loader) == 0:
+        if isinstance(loader, list) and not loader:
             raise ValueError("there are no examples")
 
     @property
@@ -146,21 +156,32 @@ class LoaderExamples(Examples):
             self._scan = Scan(examples, batches, tuple(sorted(labels)), target)
         return self._scan
 
+    def number_by(self, labels: Sequence[int]) -> None:
+        """Let labels be told by their places among these."""
+        self.numbering = {label: number for number, label in enumerate(labels)}
+
+    def _count_plainly(self) -> tuple[int, int] | None:
+        """Return how many examples and batches there are, if PyTorch's own samplers can tell without a reading."""
+        batching = getattr(self.loader, "batch_sampler", None)
+        if not isinstance(self.loader, DataLoader) or type(batching) is not BatchSampler or not self.is_repeatable:
+            return None
+        if type(batching.sampler) not in PLAIN_SAMPLERS:
+            return None
+        size, batches = len(batching.sampler), len(batching)  # type: ignore[arg-type]
+        return (batches * batching.batch_size if batching.drop_last else size), batches
+
     def __len__(self) -> int:
-        sampler = getattr(self.loader, "sampler", None)
-        if self._scan is None and isinstance(sampler, Sized) and self.is_repeatable:
-            return len(sampler)
-        return self.scan().examples
+        plain = self._count_plainly() if self._scan is None else None
+        return self.scan().examples if plain is None else plain[0]
 
     def num_batches(self, batch_size: int) -> int:
         """Return how many batches an epoch has; the loader decides their size."""
-        if self._scan is None and isinstance(self.loader, Sized) and self.is_repeatable:
-            return len(self.loader)
-        return self.scan().batches
+        plain = self._count_plainly() if self._scan is None else None
+        return self.scan().batches if plain is None else plain[1]
 
     def batches(self, order: Tensor, batch_size: int, device: torch.device) -> Iterator[tuple[Any, Tensor]]:
         """Refuse to be read in an order of somebody else's."""
-        raise TypeError("a loader decides the order of its examples: give arrays or a Dataset to whoever mixes tasks")
+        raise TypeError("a loader decides the order of its examples: give arrays to whoever mixes tasks")
 
     def in_order(self, batch_size: int, device: torch.device) -> Iterator[tuple[Any, Tensor]]:
         """Yield all batches, as one seed orders them."""
@@ -186,7 +207,10 @@ class LoaderExamples(Examples):
                 return
             if number >= skip:
                 x, y = self.split(batch)
-                yield move(x, device), move(self._number(torch.as_tensor(y)), device)
+                y = torch.as_tensor(y)
+                if y.dim() == 0:
+                    raise TypeError("a loader must yield batches, and this one yields single examples: set batch_size")
+                yield move(x, device), move(self._number(y), device)
 
     def _number(self, y: Tensor) -> Tensor:
         return y if self.numbering is None else number_labels(y, self.numbering)
