@@ -138,8 +138,8 @@ class Model:
         from ucb.incremental.model_file import read_model
 
         model = read_model(Path(path), trunk if isinstance(trunk, nn.Module) else None)
-        if trunk is not None and trunk != model.trunk:
-            asked = repr(trunk) if isinstance(trunk, str) else "a module"
+        if trunk is not None and trunk != model.trunk and not isinstance(model.trunk, nn.Module):
+            asked = trunk if isinstance(trunk, str) else "a module"
             raise ValueError(f"the trunk of {path} is {model.trunk or 'a net that learns'}, not {asked}: leave it out")
         if model.learner is not None:
             model.learner.to(find_device(device))

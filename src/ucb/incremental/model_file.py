@@ -242,7 +242,7 @@ def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], give
         from ucb.incremental.pretrained import join_trunk
 
         trunk = join_trunk(facts, tensors, shape, given)
-        model.trunk = given if kind == "module" else str(trunk.facts["name"])
+        model.trunk = trunk.net if kind == "module" else trunk.facts["name"]
         return trunk
     model.trunk = OWN
     if kind == "patches" and not supports_patches(shape):

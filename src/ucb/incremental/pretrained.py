@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors
+from ucb.incremental.inputs import ROWS
 from ucb.incremental.trunks import OWN, Trunk
 from ucb.nets.efficientnet_lite import FEATURES, VARIANTS, EfficientNetLite, fold_batch_norm
 from ucb.seeds import generator_for
@@ -101,12 +102,13 @@ class GivenTrunk(Trunk):
 
     is_made = False
     net: nn.Module
+    at_a_time = AT_A_TIME
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features of examples, each the same in whatever batch it comes."""
         parts = []
-        for some in x.split(AT_A_TIME):
-            batch = x.new_zeros(AT_A_TIME, *x.shape[1:])  # in one layout of memory, on which last bits depend too
+        for some in x.split(self.at_a_time):
+            batch = x.new_zeros(self.at_a_time, *x.shape[1:])  # in one layout of memory, on which last bits depend too
             batch[: len(some)] = some
             with torch.inference_mode():
                 found = self.show(batch)
@@ -173,7 +175,7 @@ def _build_folded(name: str) -> nn.Module:
 class ModuleTrunk(GivenTrunk):
     """A module of the user's, which gets pixels as fractions from 0 to 1, or rows as they are.
 
-    It is copied, for evaluation, so that what becomes of the original does not matter. A model file holds what the
+    What becomes of the module later does not matter, since it is copied, for evaluation. A model file holds what the
     module shows of one input, by which the module is recognised when the file is opened.
     """
 
@@ -183,6 +185,7 @@ class ModuleTrunk(GivenTrunk):
     def __init__(self, module: nn.Module, shape: Sequence[int]) -> None:
         super().__init__()
         self.net = copy.deepcopy(module).eval().requires_grad_(False)
+        self.at_a_time = AT_A_TIME if len(shape) == 3 else ROWS
         x = torch.rand(1, *shape, generator=generator_for("probe", *shape))
         try:
             found = self(x.to(next((each.device for each in self.net.parameters()), x.device)))
@@ -208,14 +211,14 @@ class ModuleTrunk(GivenTrunk):
 
 
 def check_trunk(trunk: str | nn.Module, method: str) -> str | nn.Module:
-    """Return the name of a trunk, or a module, if it is one and the method has a trunk that can be chosen."""
+    """Return a trunk's name, or a copy of a module, if it is one and the method has a trunk that can be chosen."""
     if method != "fixed":
         raise ValueError(f"a trunk can be chosen with the method fixed; {method} trains its own net")
     if isinstance(trunk, str) and trunk not in NAMES:
         raise ValueError(f"trunk must be one of {', '.join(NAMES)} or a module, not {trunk!r}")
     if not isinstance(trunk, str | nn.Module):
         raise TypeError(f"trunk must be a name or a module, not {type(trunk).__name__}")
-    return trunk
+    return trunk if isinstance(trunk, str) else copy.deepcopy(trunk)
 
 
 def choose_trunk() -> str:
@@ -233,7 +236,9 @@ def give_trunk(trunk: str | nn.Module, shape: Sequence[int]) -> PretrainedTrunk 
     return PretrainedTrunk(trunk) if isinstance(trunk, str) else ModuleTrunk(trunk, shape)
 
 
-def join_trunk(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None) -> Trunk:
+def join_trunk(
+    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
+) -> GivenTrunk:
     """Return the trunk that a model file describes; the module of one that is the user's must be ``given``."""
     join = {"pretrained": _join_pretrained, "module": _join_module}[facts.one_of("kind", ("pretrained", "module"))]
     return join(facts, tensors, shape, given)
