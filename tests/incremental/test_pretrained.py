@@ -369,6 +369,16 @@ def test_progress_with_another_module_is_not_gone_on_with(tmp_path, monkeypatch)
     assert (tmp_path / "m.ucb").read_bytes() == (tmp_path / "whole.ucb").read_bytes()
 
 
+def test_the_estimator_takes_a_trunk():
+    base = pytest.importorskip("sklearn.base")
+    from ucb import IncrementalClassifier
+
+    x, labels = photographs("ab", 10)
+    estimator = base.clone(IncrementalClassifier(trunk=small_net())).fit(x.numpy(), labels)
+    assert isinstance(estimator.model_.learner.trunk, ModuleTrunk)
+    assert estimator.score(x.numpy(), labels) == 1.0
+
+
 def test_export_is_refused(tmp_path):
     pytest.importorskip("onnxruntime")
     model = Model(trunk=small_net())

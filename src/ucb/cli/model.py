@@ -47,7 +47,7 @@ def learn_command(
         str | None,
         Option(
             help="With fixed: own, made from the first wave, or efficientnet-lite0, -lite1 or -lite2, pretrained on "
-            "photographs.  [default: efficientnet-lite0 for photographs if ucb\\[pretrained] is installed, else own]"
+            "photographs.  [default: efficientnet-lite0 for photographs if ucb[pretrained] is installed, else own]"
         ),
     ] = None,
     embed: Annotated[bool, Option("--embed", help="Put the weights of a pretrained trunk into MODEL.")] = False,
