@@ -10,7 +10,7 @@ from torch import nn
 
 from tests.incremental.data import blobs, digits
 from tests.support import make_output_plain, refused, succeed
-from ucb.incremental import Model, inputs, learn, pretrained
+from ucb.incremental import DamagedModelError, Model, checked_file, inputs, learn, pretrained
 from ucb.incremental.pretrained import AT_A_TIME, ModuleTrunk, PretrainedTrunk, WeightFile, WeightsError
 from ucb.nets.efficientnet_lite import EfficientNetLite
 from ucb.observer import Observer
@@ -208,6 +208,31 @@ def test_a_file_made_with_other_weights_is_refused(installed, tmp_path, monkeypa
     model.save(tmp_path / "m.ucb", embed=True)
     monkeypatch.setitem(pretrained.FILES, LITE, pretrained.FILES[LITE]._replace(sha256="0" * 64))
     with pytest.raises(OSError, match=r"made with other weights of efficientnet-lite0 than this version of ucb knows"):
+        Model.open(tmp_path / "m.ucb")
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda facts, tensors: facts.update(side=225), "the shape is not that of the trunk's images"),
+        (lambda facts, tensors: facts.update(side=10**9), "way.trunk.side is no whole number from 32 to 1024"),
+        (lambda facts, tensors: facts.update(name="efficientnet-lite3"), "way.trunk.name is none of"),
+        (lambda facts, tensors: facts.update(mean=0.5), "way.trunk.mean is no number from 127 to 127"),
+        (lambda facts, tensors: facts.update(more=1), "way.trunk.'more' is unknown"),
+        (lambda facts, tensors: facts.pop("spread"), "way.trunk.spread is missing"),
+        (lambda facts, tensors: tensors.pop("trunk.net._conv_stem.bias"), "trunk.net._conv_stem.bias is missing"),
+        (lambda facts, tensors: tensors.update({"trunk.more": torch.zeros(1)}), "there are unknown tensors"),
+        (lambda facts, tensors: tensors["trunk.net._conv_stem.bias"].fill_(torch.nan), "holds NaN or infinity"),
+    ],
+)
+def test_damaged_facts_are_named(installed, tmp_path, change, why):
+    model = Model(trunk=LITE)
+    model.learn(photographs("ab", 4))
+    model.save(tmp_path / "m.ucb", embed=True)
+    values, tensors = checked_file.read_content(tmp_path / "m.ucb")
+    change(values["way"]["trunk"], tensors)
+    (tmp_path / "m.ucb").write_bytes(checked_file.pack(values, tensors))
+    with pytest.raises(DamagedModelError, match=why):
         Model.open(tmp_path / "m.ucb")
 
 

@@ -138,8 +138,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         names = dict(zip(together.tolist(), _as_names(together), strict=True))
         columns = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         examples = ArrayExamples(_as_tensor(examined), [names[label] for label in y.tolist()], columns)
-        how = {"net": self.net, "trunk": self.trunk, "seed": self._seed()}
-        model = Model(self.method, **how) if first else self.model_
+        model = self.model_ if not first else Model(self.method, net=self.net, trunk=self.trunk, seed=self._seed())
         model.learn(examples, device=self.device, epochs=self.epochs, again=True)
         self.model_, self.classes_ = model, together
         return self
