@@ -43,6 +43,14 @@ def learn_command(
         ),
     ] = None,
     net: Annotated[str | None, Option(help="With ucb-ng: small, mlp, alexnet or resnet18.")] = None,
+    trunk: Annotated[
+        str | None,
+        Option(
+            help="With fixed: own, made from the first wave, or efficientnet-lite0, -lite1 or -lite2, pretrained on "
+            "photographs.  [default: efficientnet-lite0 for photographs if ucb[pretrained] is installed, else own]"
+        ),
+    ] = None,
+    embed: Annotated[bool, Option("--embed", help="Put the weights of a pretrained trunk into MODEL.")] = False,
     label: Annotated[str | None, Option(metavar="COLUMN", help="The column of a table with the classes.")] = None,
     seed: Annotated[
         int | None, Option(min=0, help="The seed of the held-out choice and of all noise.  [default: 0]")
@@ -60,9 +68,9 @@ def learn_command(
     from ucb import incremental
     from ucb.cli.watch import ExampleBar
 
-    how: dict[str, Any] = {"method": method, "net": net, "label": label, "seed": seed, "epochs": epochs}
+    how: dict[str, Any] = {"method": method, "net": net, "trunk": trunk, "label": label, "seed": seed, "epochs": epochs}
     with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
-        report = incremental.learn(model, data, name, device=device, observer=watcher, again=again, **how)
+        report = incremental.learn(model, data, name, device=device, observer=watcher, again=again, embed=embed, **how)
         watcher.stop()
         with say_done_at_least(f"the wave is learnt, and {model} has it: do not learn it again"):
             show_wave(report, model, verbose)

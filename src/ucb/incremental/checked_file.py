@@ -47,7 +47,7 @@ def pack(values: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> bytes:
     """Return the bytes of a file with JSON values and tensors."""
     text = json.dumps(values, ensure_ascii=True, separators=(",", ":"), allow_nan=False)
     ready = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    facts = {"format": FORMAT, "version": str(VERSION), "model": text, "sha256": _hash(text, ready)}
+    facts = {"format": FORMAT, "version": str(VERSION), "model": text, "sha256": hash_content(text, ready)}
     data = safetensors.torch.save(ready, facts)
     # The header is sorted, so that the same model is the same bytes.
     length = int.from_bytes(data[:8], "little")
@@ -88,7 +88,7 @@ def _unpack(file: BinaryIO, size: int, path: str) -> Content:
     except Exception as error:  # of a broken header the library may say anything
         raise DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
     text = facts.get("model")
-    if not isinstance(text, str) or facts.get("sha256") != _hash(text, tensors):
+    if not isinstance(text, str) or facts.get("sha256") != hash_content(text, tensors):
         raise DamagedModelError(f"{path} is damaged: its content is not what was written")
     values = _parse(path, text)
     if not isinstance(values, dict):
@@ -136,13 +136,14 @@ def _parse(path: str, text: str | bytes) -> Any:
         raise DamagedModelError(f"{path} is damaged, or no model of ucb: {said}") from None
 
 
-def _hash(text: str, tensors: Mapping[str, Tensor]) -> str:
+def hash_content(text: str, tensors: Mapping[str, Tensor]) -> str:
+    """Return the SHA-256 of a text and of tensors, each with its name, type and shape."""
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass"))
     for name in sorted(tensors):
         tensor = tensors[name]
         digest.update(f"\0{name}\0{tensor.dtype}\0{list(tensor.shape)}\0".encode("utf-8", "surrogatepass"))
         if tensor.numel():
-            digest.update(tensor.contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
     return digest.hexdigest()
 
 
@@ -240,3 +241,10 @@ def check_tensor(tensors: Mapping[str, Tensor], name: str, shape: tuple[int, ...
     if found.is_floating_point() and not bool(found.isfinite().all()):
         raise FieldError(f"the tensor {name} holds NaN or infinity")
     return found
+
+
+def check_tensors(
+    tensors: Mapping[str, Tensor], prefix: str, like: Mapping[str, Tensor], dtype: torch.dtype
+) -> dict[str, Tensor]:
+    """Return tensors without the prefix of their names, if they have the shapes of those that they must be like."""
+    return {name: check_tensor(tensors, prefix + name, tuple(each.shape), dtype) for name, each in like.items()}

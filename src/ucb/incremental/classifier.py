@@ -52,6 +52,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         A trunk that stays and an exact head, or a net that goes on learning with a head for each wave.
     net : str or None
         With ucb-ng: small, mlp, alexnet or resnet18; None chooses by the size of the examples.
+    trunk : "own", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", nn.Module or None
+        With fixed: what turns examples into features; None chooses as :class:`ucb.Model` does.
     epochs : int or None
         With ucb-ng: the most epochs a wave may take.
     device : str
@@ -84,12 +86,14 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         method: str = "fixed",
         *,
         net: str | None = None,
+        trunk: Any = None,
         epochs: int | None = None,
         device: str = "cpu",
         random_state: Any = 0,
     ) -> None:
         self.method = method
         self.net = net
+        self.trunk = trunk
         self.epochs = epochs
         self.device = device
         self.random_state = random_state
@@ -134,7 +138,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         names = dict(zip(together.tolist(), _as_names(together), strict=True))
         columns = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         examples = ArrayExamples(_as_tensor(examined), [names[label] for label in y.tolist()], columns)
-        model = Model(self.method, net=self.net, seed=self._seed()) if first else self.model_
+        model = self.model_ if not first else Model(self.method, net=self.net, trunk=self.trunk, seed=self._seed())
         model.learn(examples, device=self.device, epochs=self.epochs, again=True)
         self.model_, self.classes_ = model, together
         return self

@@ -25,7 +25,7 @@ from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPre
 from ucb.incremental.inputs import ROWS, split_portions
 from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked, describe_change, hash_examples
 from ucb.incremental.model import Effect, Model, Wave
-from ucb.incremental.trunks import SAMPLED, ImageTrunk, RowTrunk, build_trunk
+from ucb.incremental.trunks import OWN, SAMPLED, Trunk, build_trunk
 from ucb.seeds import generator_for
 
 PAIRS = 16
@@ -112,7 +112,7 @@ class HeadPosterior(NamedTuple):
 class FrozenTrunkModel:
     """Trunk and head. Learning adds to the head's sums; ``set_ridge`` ends it."""
 
-    def __init__(self, trunk: ImageTrunk | RowTrunk, classes: int, ridge: float = 0.1) -> None:
+    def __init__(self, trunk: Trunk, classes: int, ridge: float = 0.1) -> None:
         self.trunk = trunk
         self.head = ConjugateHead(trunk.features, classes, ridge)
         self.repeated = 0.0
@@ -233,7 +233,7 @@ class FrozenTrunkModel:
         size = sum(tensor.numel() for tensor in self.trunk.state_dict().values())
         sigma, note = max(0.0, left) ** 0.5, f"ridge {self.head.ridge:g}"
         layers = [
-            {"layer": "trunk", "weights": size, "sigma": None, "note": "made once, fixed"},
+            {"layer": "trunk", "weights": size, "sigma": None, "note": self.trunk.about},
             {"layer": "head", "weights": self.head.moments.numel(), "sigma": sigma, "note": note},
         ]
         return {"layers": layers, "capacity_left": min(1.0, max(0.0, left))}
@@ -398,20 +398,32 @@ def _begin(
         learner = before.copy()
         learner.head.grow(len(model.classes))
     else:
-        trunk = build_trunk(model.shape, seed=request.seed)
-        if found is None:
-            chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]
-            parts = [x for _, x in request.examples.batches(chosen.sort().values, ROWS)]
-            if not parts:
-                why = say_first(": ", request.examples.skipped)
-                raise ValueError(f"none of {len(chosen)} examples can be read{why}")
-            trunk.fit(torch.cat(parts), request.seed)
+        trunk = _make_trunk(model, request, train if found is None else train[:0])
         learner = FrozenTrunkModel(trunk, len(model.classes))
     if found is not None:
-        learner.trunk.load_state_dict(found["trunk"])
+        if learner.trunk.is_made:
+            learner.trunk.load_state_dict(found["trunk"])
         learner.head.load_state_dict(found["head"])
     learner.to(request.device)
     return learner
+
+
+def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
+    """Return the trunk that a model begins with; one of its own is made from some of the examples ``train``, if any."""
+    assert model.shape is not None
+    if model.trunk not in (None, OWN):
+        from ucb.incremental.pretrained import give_trunk
+
+        return give_trunk(model.trunk, model.shape)
+    trunk = build_trunk(model.shape, seed=request.seed)
+    if len(train):
+        chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]
+        parts = [x for _, x in request.examples.batches(chosen.sort().values, ROWS)]
+        if not parts:
+            why = say_first(": ", request.examples.skipped)
+            raise ValueError(f"none of {len(chosen)} examples can be read{why}")
+        trunk.fit(torch.cat(parts), request.seed)
+    return trunk
 
 
 def _learn(
@@ -429,7 +441,8 @@ def _learn(
         if progress is not None and progress.is_due and reached < len(train):
             at.prints, at.familiar = torch.cat(hashes), familiarity.found
             at.skipped = [*skipped, *([one.name, one.why] for one in request.examples.skipped)]
-            trunk, head = dict(learner.trunk.state_dict()), dict(learner.head.state_dict())
+            trunk = dict(learner.trunk.state_dict()) if learner.trunk.is_made else {}
+            head = dict(learner.head.state_dict())
             progress.save({"trunk": trunk, "head": head, "pass": vars(at).copy()})
     at.prints = torch.cat(hashes)
 

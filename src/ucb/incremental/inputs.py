@@ -62,10 +62,9 @@ class ArrayExamples:
         return [hashlib.sha256(self.x.contiguous().numpy().tobytes()).hexdigest()]
 
 
-def read_labelled(
-    data: Data, like: Shape | None = None, label: str | None = None, columns: list[str] | None = None
-) -> ExampleReader:
-    """Return labelled examples, of the shape ``like`` where one is settled."""
+def read_labelled(model: Model, data: Data, label: str | None = None) -> ExampleReader:
+    """Return labelled examples, in the model's shape where one is settled."""
+    like, columns = model.shape, model.columns
     if isinstance(data, str | Path):
         examples = open_labelled(Path(data), like, label=label, columns=columns)
     elif isinstance(data, ExampleReader):
@@ -76,8 +75,7 @@ def read_labelled(
         raise ValueError(f"data must be a folder, a file, or a pair of inputs and labels, not {type(data).__name__}")
     if examples.labels is None:
         raise ValueError("the examples have no labels to learn from")
-    if like is not None and tuple(examples.shape) != tuple(like):
-        raise ValueError(f"the examples have shape {tuple(examples.shape)}, and the model knows {tuple(like)}")
+    _check_shape("examples", examples.shape, model)
     if len(examples) == 0:
         raise ValueError("there are no examples")
     for name in set(examples.labels):
@@ -101,9 +99,16 @@ def read_unlabelled(model: Model, data: Inputs) -> ExampleReader:
         examples = open_unlabelled([str(each) for each in paths], model.shape, columns=model.columns)
     else:
         examples = ArrayExamples(data)
-    if tuple(examples.shape) != tuple(model.shape):
-        raise ValueError(f"the inputs have shape {tuple(examples.shape)}, and the model knows {tuple(model.shape)}")
+    _check_shape("inputs", examples.shape, model)
     return examples
+
+
+def _check_shape(what: str, shape: Shape, model: Model) -> None:
+    """Refuse examples that are not of the model's shape; a trunk that resizes images takes any image."""
+    is_alike = len(shape) == 3 if model.resizes else model.shape in (None, tuple(shape))
+    if not is_alike:
+        known = "images" if model.resizes else tuple(model.shape or ())
+        raise ValueError(f"the {what} have shape {tuple(shape)}, and the model knows {known}")
 
 
 def split_portions(

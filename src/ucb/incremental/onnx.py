@@ -130,7 +130,7 @@ def _measure_rows(model: Model) -> tuple[Tensor, Tensor] | None:
     """Return mean and spread of the rows of the first wave, as the model has noted them."""
     learner = model.known
     source = learner.trunk if isinstance(learner, FrozenTrunkModel) else learner
-    if len(model.shape or ()) != 1 or isinstance(source, ImageTrunk):
+    if len(model.shape or ()) != 1 or not isinstance(source, RowTrunk | BayesianNetModel):
         return None
     return source.mean.cpu(), source.spread.cpu()
 
@@ -203,7 +203,12 @@ class Graph:
 def add_frozen_trunk(graph: Graph, learner: FrozenTrunkModel, shape: Sequence[int]) -> str:
     """Add trunk and head; return the scores of the classes [samples, rows, classes]."""
     trunk, posterior = learner.trunk, learner.posterior
-    features = _add_patches(graph, trunk, shape) if isinstance(trunk, ImageTrunk) else _add_rows(graph, trunk, shape)
+    if isinstance(trunk, ImageTrunk):
+        features = _add_patches(graph, trunk, shape)
+    elif isinstance(trunk, RowTrunk):
+        features = _add_rows(graph, trunk, shape)
+    else:
+        raise ValueError(f"the model cannot be exported: its trunk ({trunk.about}) has no ONNX form yet")
     weights = posterior.weights * posterior.balance
     mean = graph.node("Gemm", features, weights[:-1], weights[-1])
     spread = graph.node("Sqrt", _add_length_squared(graph, features, posterior.inverse_factor))

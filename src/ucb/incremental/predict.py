@@ -93,7 +93,7 @@ def describe(model: Model) -> dict[str, Any]:
 def check_forgetting(model: Model, data: Data, observer: Observer | None = None) -> dict[str, Any]:
     """Return the accuracy by class and by wave, now and when each was learnt, in percent. The model is not changed."""
     model.known  # noqa: B018 (a model without a wave is refused before anything is read)
-    examples = read_labelled(data, model.shape, model.label, model.columns)
+    examples = read_labelled(model, data, model.label)
     assert examples.labels is not None
     target = model.numbers_of(examples.labels)
     asked, right, unsure = Counter[str](), Counter[str](), Counter[str]()

