@@ -1,10 +1,11 @@
 """Five waves of two classes, no wave named: the fixed trunk beside one that goes on learning with ucb-ng.
 
-    python benchmarks/waves.py [mnist] [cifar10] [--images 2000] [--out results/waves]
+    python benchmarks/waves.py [mnist] [cifar10] [--images 2000] [--trunk own] [--out results/waves]
 
 writes one JSON file for each data set and method: accuracy on all test images, calibration, how well other images are
-told from known ones, and speed; for the fixed trunk also the head wave by wave beside one fit of everything, and the
-same waves after a first one of ten images. Speed is in CPU time: run it with OMP_NUM_THREADS=1 for the speed of a core.
+told from known ones, and speed; for the fixed trunk also the head wave by wave beside one fit of everything and, if it
+is made from the first wave (`own`), the same waves after a first one of ten images. Speed is in CPU time: run it with
+OMP_NUM_THREADS=1 for the speed of a core.
 MNIST is in the package; the others are read from the folder that UCB_DATA names, and what is not there is left out.
 """
 
@@ -119,12 +120,13 @@ def at_once(model: Model, waves: list[Wave], x: Tensor) -> float:
     return float((head(features) - model.learner.head(features)).abs().max())
 
 
-def measured(name: str, method: str, data: Data, count: int, seed: int) -> dict[str, Any]:
-    model, waves, rows, sizes = Model(method, seed=seed), [], [], []
+def measured(name: str, method: str, data: Data, count: int, seed: int, trunk: str) -> dict[str, Any]:
+    is_own = method == "fixed" and trunk == "own"
+    model, waves, rows, sizes = Model(method, seed=seed, trunk=trunk if method == "fixed" else None), [], [], []
     for wave, row in taught(model, data, [count] * 5):
         waves.append(wave)
         sizes.append(len(to_bytes(model)))
-        rows.append(row | ({"so_far": right_so_far(model, data)} if method == "fixed" else {}))
+        rows.append(row | ({"so_far": right_so_far(model, data)} if is_own else {}))
     return {
         "data": name,
         "method": method,
@@ -169,12 +171,16 @@ def answers(name: str, model: Model, data: Data) -> dict[str, Any]:
 
 def of_fixed(model: Model, data: Data, waves: list[Wave]) -> dict[str, Any]:
     """Say what only the fixed way has; the model of ten images learns the later waves as this one did."""
-    few = Model(seed=model.seed)
-    so_far = [right_so_far(few, data) for _ in taught(few, data, [5, *[len(waves[0][1]) // 2] * 4])]
-    return {
+    found = {
         "trunk": model.learner.trunk.facts,
         "features": model.learner.trunk.features,
         "ridge": model.learner.head.ridge,
+    }
+    if not model.learner.trunk.is_made:
+        return found
+    few = Model(seed=model.seed, trunk="own")
+    so_far = [right_so_far(few, data) for _ in taught(few, data, [5, *[len(waves[0][1]) // 2] * 4])]
+    return found | {
         "largest_difference_to_one_fit": at_once(model, waves, data[2][:2000]),
         "first_wave_of_ten_images": so_far,
     }
@@ -191,6 +197,7 @@ def main() -> None:
     parser.add_argument("--methods", default="fixed,ucb-ng")
     parser.add_argument("--images", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--trunk", default="own", help="of the fixed way: own, efficientnet-lite0, ...")
     parser.add_argument("--out", type=Path, default=Path("results/waves"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
@@ -200,7 +207,7 @@ def main() -> None:
             print(f"{name} is not here: name its folder with UCB_DATA")
             continue
         for method in options.methods.split(","):
-            found = measured(name, method, data, options.images, options.seed)
+            found = measured(name, method, data, options.images, options.seed, options.trunk)
             path = options.out / f"{name}-{method}-seed{options.seed}.json"
             path.write_text(json.dumps(found, indent=1) + "\n")
             print(json.dumps(found, indent=1), flush=True)

@@ -102,8 +102,8 @@ def test_what_is_frozen_stays(method):
 @pytest.mark.parametrize("method", ["ucb-p", "ewc", "mas", "imm-mode", "vcl"])
 def test_one_head_that_is_there_is_not_taken_for_one_that_all_share(method):
     bare, headed = open_learner(method), open_learner(method)
-    headed._net = HeadedNet(trunk(), 16, [2])
-    headed._net.heads[0].load_state_dict(headed._make_layer(16, 2, 0).state_dict())
+    headed._nets.net = HeadedNet(trunk(), 16, [2])
+    headed._nets.net.heads[0].load_state_dict(headed._nets.make_layer(16, 2, 0).state_dict())
     for index in range(3):
         bare.learn(loader(index), test=loader(index))
         headed.learn(loader(index), test=loader(index))

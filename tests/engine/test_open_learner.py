@@ -215,7 +215,7 @@ def test_told_classes_spare_a_reading():
         Counting.read = 0
         data = DataLoader(Counting(0), batch_size=32)
         made = Learner(Keyword(), method="ord-ft", training=one_epoch)
-        made._net = HeadedNet(made._net, 16, ())
+        made._nets.net = HeadedNet(made._nets.net, 16, ())
         made.learn(data, classes=classes)
         assert Counting.read == readings * 300
 

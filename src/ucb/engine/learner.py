@@ -15,26 +15,27 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
 from ucb.bayes import Categorical, Likelihood
-from ucb.bayes.passes import Output, eval_mode
+from ucb.bayes.passes import Output
 from ucb.bayes.predict import from_logits
 from ucb.checks import count, find_device
 from ucb.data.streams.given import Classes, Given, Handover
-from ucb.data.streams.loaders import AsGiven, MissingExamples, OwnRandomNumbers, SplitBatch, move, split_batch
-from ucb.data.streams.tasks import Preparation, Scenario, Stream, Task
+from ucb.data.streams.loaders import MissingExamples, OwnRandomNumbers, SplitBatch, move, split_batch
+from ucb.data.streams.tasks import Scenario, Stream, Task
 from ucb.engine import checkpoint
 from ucb.engine.checkpoint import FolderCheckpoints, Progress
 from ucb.engine.config import replace_fields
+from ucb.engine.growing import NetMaker, check_heads
+from ucb.engine.learner_file import LearnerCheckpoints, check_file, describe_task, options_of, read_state, recall_task
 from ucb.engine.loop import Run
 from ucb.engine.result import TaskMetrics, evaluate
-from ucb.engine.training import Schedule, Training
+from ucb.engine.training import Training
 from ucb.methods import EvalContext, Method, find_method
 from ucb.methods.base import grow
 from ucb.metrics import AccuracyMatrix
 from ucb.nets import HeadedNet
-from ucb.nets.heads import GrowingHead
 from ucb.observer import Observer
 from ucb.seeds import derive_seed, generator_for
-from ucb.storage import State, ceilings, read_bytes, write_atomically
+from ucb.storage import State, write_atomically
 
 AS_THEY_COME = "tasks as they come"
 """The name of a stream that nobody knows beforehand."""
@@ -102,15 +103,15 @@ class Learner:
         if self._made is not None and (settings or net is not None):
             raise ValueError("a method that is an object has its net and its settings: leave them out")
         self._settings = replace_fields(self._kind.settings_type(), settings)
-        if self._made is None and not isinstance(net, nn.Module):
-            raise TypeError(f"a learner needs a torch.nn.Module to learn with, not a {type(net).__name__}")
-        if output is not None and isinstance(net, HeadedNet):
-            raise ValueError("a HeadedNet has its output function: leave output= out")
-        self._net, self._output = net, output
+        self._nets: NetMaker | None = None
+        if self._made is None:
+            if not isinstance(net, nn.Module):
+                raise TypeError(f"a learner needs a torch.nn.Module to learn with, not a {type(net).__name__}")
+            self._nets = NetMaker(net, output, seed, self.device)
         self.likelihood = None if isinstance(likelihood, Categorical) else likelihood
         if self.likelihood is not None:
             self._check_likelihood(self.likelihood)
-        self._checkpoints = None if folder is None else _LearnerCheckpoints(self, Path(folder))
+        self._checkpoints = None if folder is None else LearnerCheckpoints(self, Path(folder))
         if self._checkpoints is not None and self._checkpoints.load() is not None:
             raise ValueError(f"{folder} holds the checkpoints of a learner: Learner.load goes on from them")
         self._run: Run | None = None
@@ -243,16 +244,16 @@ class Learner:
         - ``tests``: the test data of tasks that are over, if they are to be judged again.
         """
         path = Path(path)
-        state = FolderCheckpoints(path).load() if path.is_dir() else _read_state(path)
+        state = FolderCheckpoints(path).load() if path.is_dir() else read_state(path)
         if state is None:
             raise ValueError(f"there is no checkpoint in {path}")
         known = state.get("learner", {})
-        _check_file(path, known, net, stream, method)
+        check_file(path, known, net, stream, method)
         if stream is None and net is not None and not isinstance(net, HeadedNet):
             net = HeadedNet(net, known["features"], (), output=options.pop("output", None))
-        made = cls(net, stream, method or known.get("method", "ucb"), **(_options_of(known) | options))
+        made = cls(net, stream, method or known.get("method", "ucb"), **(options_of(known) | options))
         if path.is_dir():
-            made._checkpoints = _LearnerCheckpoints(made, path)
+            made._checkpoints = LearnerCheckpoints(made, path)
         if made._stream.is_open:
             made._recall(known.get("tasks", []), tests)
         try:
@@ -265,12 +266,7 @@ class Learner:
     def describe(self) -> State:
         """Return how the learner was made, and which tasks have come, as a file holds it."""
         is_open = self._stream.is_open
-        tasks = [
-            {"name": task.name, "classes": list(task.classes), "labels": list(task.labels)}
-            | {"prepare": _describe_preparation(task.prepare)}
-            for task in self._stream.tasks
-            if is_open
-        ]
+        tasks = [describe_task(task) for task in self._stream.tasks if is_open]
         return {
             "learner": {
                 "method": self._kind.name,
@@ -278,7 +274,7 @@ class Learner:
                 "seed": self.seed,
                 "scenario": asdict(self._stream.scenario) if is_open else None,
                 "training": asdict(self.training),
-                "features": getattr(self._net, "num_features", None),
+                "features": None if self._nets is None else self._nets.features,
                 "tasks": tasks,
             }
         }
@@ -369,11 +365,11 @@ class Learner:
         none = MissingExamples()
         found = []
         for index, told in enumerate(tasks):
-            classes, labels = tuple(told["classes"]), tuple(told["labels"])
-            task = Task(told["name"], classes, none, none, none, _make_preparation(told["prepare"]), labels)
+            task = recall_task(told, none)
             if index < len(tests) and tests[index] is not None:
                 handover = self._handover(task.name, index)
-                shown = handover.make_task(tests[index], none, tests[index], labels or len(classes))
+                classes = task.labels or len(task.classes)
+                shown = handover.make_task(tests[index], none, tests[index], classes)
                 task = replace(task, test=shown.test)
             found.append(task)
         self._stream = replace(self._stream, tasks=tuple(found))
@@ -385,18 +381,19 @@ class Learner:
         if self._run is None:
             self._run = self._begin(longer)
         elif self._made is not None:
-            _check_heads(self._made.net, longer)
-        elif not longer.scenario.shared_outputs:
-            self._run.method = grow(self._run.method, self._make_net(longer).to(self.device))
+            check_heads(self._made.net, longer)
+        elif self._nets is not None and not longer.scenario.shared_outputs:
+            self._run.method = grow(self._run.method, self._nets.make(longer))
         self._stream = self._run.stream = longer
 
     def _begin(self, stream: Stream) -> Run:
-        method = self._made
-        if method is None:
+        if self._nets is not None:
             noise = generator_for("noise", self.seed, device=self.device)
-            method = self._kind(self._make_net(stream).to(self.device), self._settings, noise)
+            method = self._kind(self._nets.make(stream), self._settings, noise)
         else:
-            _check_heads(method.net, stream)
+            assert self._made is not None
+            method = self._made
+            check_heads(method.net, stream)
         identity = {"stream": stream.name, "method": method.name, "seed": self.seed, **self._given_settings}
         if stream.is_open:
             identity["scenario"] = stream.scenario.name
@@ -412,41 +409,6 @@ class Learner:
             checkpoints=self._checkpoints,
             identity=identity,
         )
-
-    def _make_net(self, stream: Stream) -> HeadedNet:
-        """Return the net before it has learnt anything, with heads for the tasks so far.
-
-        A head's first weights depend on the seed and its place alone, not on when it comes.
-        """
-        assert self._net is not None
-        if isinstance(self._net, HeadedNet) and not stream.is_open:
-            _check_heads(self._net, stream)
-            return self._net
-        if not isinstance(self._net, HeadedNet):
-            features = _count_features(self._net, self._output, stream.tasks[0], self.device)
-            self._net = HeadedNet(self._net, features, (), output=self._output)
-        net = copy.deepcopy(self._net)
-        net.grows = stream.is_open and stream.scenario.heads == "many"
-        sizes = [len(task.classes) for task in stream.tasks]
-        if stream.scenario.heads == "many":
-            for index in range(len(net.heads), len(sizes)):
-                net.add_head(self._make_layer(net.num_features, sizes[index], index))
-        elif not net.heads:
-            if stream.scenario.shared_outputs:
-                net.heads.append(self._make_layer(net.num_features, sizes[0], 0))
-            else:
-                head = GrowingHead(net.num_features)
-                head.parts.extend(self._make_layer(net.num_features, size, index) for index, size in enumerate(sizes))
-                net.add_head(head)
-        _check_heads(net, stream)
-        return net
-
-    def _make_layer(self, features: int, outputs: int, index: int) -> nn.Linear:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(derive_seed("head", self.seed, index))
-            assert self._net is not None
-            kinds = (p.dtype for p in self._net.parameters() if p.is_floating_point())
-            return nn.Linear(features, outputs, dtype=next(kinds, None))
 
 
 class _Moment(NamedTuple):
@@ -468,64 +430,6 @@ class _Moment(NamedTuple):
         run.method.generator.set_state(self.noise)
 
 
-class _LearnerCheckpoints(FolderCheckpoints):
-    """Checkpoints in a folder that also say how the learner was made."""
-
-    def __init__(self, learner: Learner, folder: Path) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        super().__init__(folder)
-        self.learner = learner
-
-    def save(self, state: State) -> None:
-        super().save(state | self.learner.describe())
-
-
-def _count_features(trunk: nn.Module, output: Output | None, task: Task, device: torch.device) -> int:
-    """Return how many features a trunk makes of the first examples of a task."""
-    probe = HeadedNet(copy.deepcopy(trunk).to(device), 0, (), output=output)  # the one that was given stays as it is
-    with torch.no_grad(), eval_mode(probe):
-        features = probe.features(move(task.prepare(task.train.first()), device))
-    if features.dim() != 2:
-        raise ValueError(f"the net must give features [rows, features], and gives {tuple(features.shape)}")
-    return int(features.shape[1])
-
-
-def _describe_preparation(prepare: Preparation) -> State | None:
-    """Return how pixels become inputs, as a file holds it; None leaves them as they are."""
-    if isinstance(prepare, AsGiven):
-        return None
-    return {"mean": list(prepare.mean), "std": list(prepare.std), "permutation": prepare.permutation}
-
-
-def _make_preparation(told: State | None) -> Preparation:
-    if told is None:
-        return AsGiven()
-    return Preparation(tuple(told["mean"]), tuple(told["std"]), told["permutation"])
-
-
-def _check_heads(net: HeadedNet, stream: Stream) -> None:
-    """Refuse a net whose heads are not those that a stream needs; it may have more."""
-    sizes = [getattr(head, "out_features", None) for head in net.heads]
-    wanted = list(stream.head_sizes)
-    if len(sizes) < len(wanted) or any(a not in (None, b) for a, b in zip(sizes, wanted, strict=False)):
-        raise ValueError(f"the net's heads have {sizes} outputs, and the tasks need {wanted}")
-
-
-def _check_file(path: Path, known: dict[str, Any], net: Any, stream: Stream | None, method: Any) -> None:
-    """Refuse to go on from a file with what that learner did not have."""
-    if net is not None and not isinstance(net, nn.Module):
-        raise TypeError(f"a learner needs a torch.nn.Module to learn with, not a {type(net).__name__}")
-    if not known:
-        return  # an earlier version wrote it, and it says nothing of these
-    if method is not None and not isinstance(method, Method) and find_method(method).name != known["method"]:
-        raise ValueError(f"{path} is of a learner with {known['method']}, not {find_method(method).name}")
-    was_open = known["scenario"] is not None
-    if was_open and stream is not None:
-        raise ValueError(f"{path} is of a learner whose tasks came one by one: leave the stream out")
-    if not was_open and stream is None:
-        raise ValueError(f"{path} is of a learner with a stream: give it, too")
-
-
 def _as_inputs(x: Any) -> Any:
     """Return inputs of a program as tensors: arrays, and tuples and mappings of them."""
     if isinstance(x, np.ndarray):
@@ -538,27 +442,3 @@ def _as_inputs(x: Any) -> Any:
     if isinstance(x, DataLoader | Dataset):
         raise TypeError("predict takes inputs, a batch of them: go through a loader's batches one by one")
     return x
-
-
-def _options_of(known: dict[str, Any]) -> dict[str, Any]:
-    """Return what a file says of how its learner was made."""
-    if not known:
-        return {}
-    scenario = {} if known["scenario"] is None else {"scenario": Scenario(**known["scenario"])}
-    schedule = Schedule(**known["training"].pop("schedule"))
-    training = Training(schedule, **known["training"])
-    return {**known["settings"], **scenario, "seed": known["seed"], "training": training}
-
-
-def _read_state(path: Path) -> dict[str, Any]:
-    """Return what a learner's file holds; one that is damaged, or of another kind, is named."""
-    data = read_bytes(path, ceilings.CHECKPOINT)
-    try:
-        state = checkpoint.unpack(data)
-    except checkpoint.OtherFormatError as error:
-        raise ValueError(f"{path}: {error}") from None
-    except Exception:  # broken bytes may lead to any error
-        state = None
-    if not isinstance(state, dict) or not {"identity", "method", "progress"} <= state.keys():
-        raise OSError(f"{path} is damaged, or no learner's file")
-    return state
