@@ -158,10 +158,11 @@ class Learner:
 
         Where learning was interrupted inside a task, the same data make it go on there.
         """
-        before = None if self._run is None else _Moment.of(self._run, self._stream)
+        before = None
         if not self._stream.is_open:
             self._check_turn(train, validation, test, name, classes)
         else:
+            before = None if self._run is None else _Moment.of(self._run, self._stream)
             self._take_in(train, validation, test, name, classes)
         metrics: list[TaskMetrics] = self._random.draw(lambda: self._learn_task(old_tasks, before))
         if self._stream.is_open and not self._kind.is_joint:  # old data is not kept
