@@ -223,9 +223,9 @@ def damaged_inputs(tmp_path, monkeypatch, run, number):
     state = next(iter(run.glob("checkpoint-*"))).read_bytes()
     path = tmp_path / "learner"
     sealed = checkpoint.pack(checkpoint.unpack(state), sealed=True)
-    from ucb.engine.learner import _read_state
+    from ucb.engine.learner_file import read_state
 
-    yield "a learner's file", all_of(path, sealed, lambda: _read_state(path))
+    yield "a learner's file", all_of(path, sealed, lambda: read_state(path))
     (tmp_path / "checkpoints").mkdir()
     checkpoints = checkpoint.FolderCheckpoints(tmp_path / "checkpoints")
     checkpoints.save(checkpoint.unpack(state))
