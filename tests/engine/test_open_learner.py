@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, WeightedRandomSampler
 
+from tests.methods.anchor import Anchor
 from ucb.bayes import Bernoulli, HeteroscedasticGaussian, LearntGaussian, Poisson
 from ucb.data.streams import Scenario, Stream, benchmark, from_arrays
 from ucb.data.streams.given import Handover
@@ -142,6 +143,20 @@ def test_a_method_may_be_a_class_or_an_object():
     assert by_object.matrix.learning > 55
     with pytest.raises(ValueError, match="has its net and its settings"):
         Learner(trunk(), method=by_object.run.method)
+
+
+def test_a_method_of_others_learns_by_class_and_by_path(tmp_path):
+    by_class = Learner(trunk(), method=Anchor, training=TRAINING)
+    by_path = Learner(trunk(), method="tests.methods.anchor:Anchor", training=TRAINING)
+    for index in range(2):
+        by_class.learn(loader(index), test=loader(index))
+        by_path.learn(loader(index), test=loader(index))
+    assert by_class.matrix.after == by_path.matrix.after
+    by_path.save(tmp_path / "model")
+    with pytest.raises(ValueError, match="there is no method 'anchor'"):
+        Learner.load(tmp_path / "model", trunk())  # a file imports nothing
+    again = Learner.load(tmp_path / "model", trunk(), method=Anchor)
+    assert torch.equal(again.predict(points(0)[0], 0).probabilities, by_class.predict(points(0)[0], 0).probabilities)
 
 
 def test_an_object_learns_as_many_tasks_as_it_has_heads():
