@@ -145,10 +145,8 @@ def learn(
     observer = observer or Observer()
     with lock_model(path):
         if path.exists():
-            model, before = (
-                Model.open(path, device, trunk=trunk),
-                hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest(),
-            )
+            model = Model.open(path, device, trunk=trunk)
+            before: str | None = hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest()
         else:  # the net of the fixed way cannot be chosen, so a named net means ucb-ng
             chosen = method or ("fixed" if net is None else "ucb-ng")
             model, before = Model(chosen, net=net, trunk=trunk, seed=seed or 0), None
