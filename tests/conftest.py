@@ -1,6 +1,9 @@
+import os
+
 import pytest
 import torch
 
+os.environ["SOURCE_DATE_EPOCH"] = "0"  # the date in a model file is the same however often it is made
 torch.set_num_threads(1)  # the tensors here are small, and threads that wait for each other are slower than one
 
 

@@ -13,8 +13,9 @@ from ucb.bayes.conjugate import ConjugateHead
 from ucb.incremental import DamagedModelError, Model, learn
 from ucb.incremental.checked_file import pack, read_content
 from ucb.incremental.frozen import RIDGES, log_evidence, share_learnt
-from ucb.incremental.learning import Copies, hash_examples, hash_wave
+from ucb.incremental.learning import Copies
 from ucb.incremental.predict import predict_batch
+from ucb.incremental.waves import hash_examples, hash_wave
 
 
 def table(name):

@@ -38,7 +38,7 @@ class ConjugateHead(nn.Module):
         self.ridge = positive("ridge", ridge)
         size = count("features", features) + 1  # the last one is always 1
         self.register_buffer("gram", torch.zeros(size, size, dtype=torch.float64))
-        self.register_buffer("moments", torch.zeros(size, count("outputs", outputs), dtype=torch.float64))
+        self.register_buffer("moments", torch.zeros(size, count("outputs", outputs, 0), dtype=torch.float64))
         self.register_buffer("counts", torch.zeros(outputs, dtype=torch.float64))
         self._factor: Tensor | None = None
         self._weights: Tensor | None = None

@@ -3,6 +3,7 @@
 from ucb.incremental.checked_file import DamagedModelError
 from ucb.incremental.inputs import ArrayExamples
 from ucb.incremental.learning import learn
-from ucb.incremental.model import METHODS, Effect, Model, Report, Wave
+from ucb.incremental.model import METHODS, Model, Report
+from ucb.incremental.waves import Effect, Wave
 
 __all__ = ["METHODS", "ArrayExamples", "DamagedModelError", "Effect", "Model", "Report", "Wave", "learn"]

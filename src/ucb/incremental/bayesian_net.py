@@ -31,9 +31,10 @@ from ucb.engine.loop import Run
 from ucb.engine.training import Schedule, Training
 from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches, rows_per_batch
 from ucb.incremental.inputs import ROWS
-from ucb.incremental.learning import WaveOutcome, WaveRequest, choose_asked, describe_change, hash_examples
-from ucb.incremental.model import Effect, Model, Wave
+from ucb.incremental.learning import WaveOutcome, WaveRequest, choose_asked
+from ucb.incremental.model import Model
 from ucb.incremental.progress_file import ProgressFile
+from ucb.incremental.waves import Effect, Wave, describe_change, hash_examples, sum_hashes
 from ucb.methods.base import TaskInfo
 from ucb.methods.ucb_ng import UCBNGMethod, UCBNGSettings
 from ucb.nets import HeadedNet, alexnet, mlp, resnet18
@@ -275,18 +276,30 @@ def learn_bayesian_net(model: Model, request: WaveRequest) -> WaveOutcome:
     if before is None:
         learner.fit_normalisation(train[0])
     names = [model.classes[number] for number in torch.cat([train[1], held[1]]).tolist()]
-    fingerprint = request.refuse_repeated(hash_examples(torch.cat([train[0], held[0]]), names))
-    familiar, is_sure = share_familiar(before, request, torch.cat([train[0], held[0]]), own)
+    x, classes = torch.cat([train[0], held[0]]), torch.cat([train[1], held[1]])
+    counts = torch.bincount(classes, minlength=len(model.classes))
+    prints = sum_hashes(hash_examples(x), classes, len(model.classes))
+    repeats = request.refuse_repeated(model.classes, counts, prints, hash_examples(x, names))
+    familiar, is_sure = share_familiar(before, request, x, own)
     _run(learner, request, train, held, head)
     learner.num_examples = len(train[1])
     some = choose_asked(len(held[1]), request.seed)
     x, target = held[0][some], held[1][some]
     batches = RawPredictionBatches(learner.predict_raw, x, target, learner.values_per_row)
-    given = request.calibration.update(batches, 1 - familiar)
+    given, statistics = request.calibration.update(batches, 1 - familiar)
     learner.doubt = _measure_doubt(learner, request, train[0], x, before.doubt if before else None, familiar)
-    counts = torch.bincount(torch.cat([train[1], held[1]]), minlength=len(model.classes))
-    effects = before.effects_of(learner, model.waves) if before else []
-    return WaveOutcome(learner, given, target, counts, effects, [], fingerprint, familiar if is_sure else 0.0)
+    return WaveOutcome(
+        learner=learner,
+        given=given,
+        target=target,
+        counts=counts,
+        prints=prints,
+        effects=before.effects_of(learner, model.waves) if before else [],
+        statistics=statistics,
+        skipped=[],
+        repeats=repeats,
+        familiar=familiar if is_sure else 0.0,
+    )
 
 
 def share_familiar(

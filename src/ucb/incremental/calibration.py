@@ -1,6 +1,7 @@
 """From raw predictions to probabilities that mean what they say, and to "unsure", by held-out examples of each wave.
 
-Three statistics of fixed size are kept, so that later waves refine them without earlier data:
+Three statistics of fixed size are kept of each wave, so that later waves refine them without earlier data, and that a
+wave which is unlearnt takes its own away:
 
 - for each of a ladder of scales, the sum of the held-out NLL with logits times that scale; the least wins.
 - mean and variance of three signs of doubt over held-out examples: log(entropy + 1e-4); the novelty, which is the log
@@ -15,7 +16,7 @@ A little prior knowledge stands in where there are hardly any.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -89,22 +90,33 @@ class CalibratedPrediction(NamedTuple):
     unsure: Tensor
 
 
+class HeldOutStatistics(NamedTuple):
+    """What held-out examples of a wave said, as sums over them."""
+
+    nll: Tensor
+    """With the logits times each of the scales."""
+    moments: Tensor
+    """For each sign of doubt: how many, their sum, the sum of their squares."""
+    histogram: Tensor
+    """Of the unsureness."""
+
+
+def no_statistics() -> HeldOutStatistics:
+    """Return what no examples say."""
+    nll, moments = torch.zeros(len(SCALES)).double(), torch.zeros(len(PRIOR_MOMENTS), 3).double()
+    return HeldOutStatistics(nll, moments, torch.zeros(BINS))
+
+
 class ScoreCalibration:
-    """The statistics, and what follows from them."""
+    """The statistics of all waves, each with the number of classes that it could choose from, and what follows."""
 
-    def __init__(self) -> None:
-        self.nll = torch.zeros(len(SCALES), dtype=torch.float64)
-        self.moments = torch.zeros(len(PRIOR_MOMENTS), 3, dtype=torch.float64)
-        """For each sign of doubt: how many, their sum, the sum of their squares."""
-        self.histogram = torch.zeros(BINS, dtype=torch.float64)
-
-    def state_dict(self) -> dict[str, Tensor]:
-        """Return the statistics by name."""
-        return vars(self)
-
-    def load_state_dict(self, state: dict[str, Tensor]) -> None:
-        """Take over statistics."""
-        vars(self).update((name, state[name].clone()) for name in vars(self))
+    def __init__(self, waves: Sequence[tuple[HeldOutStatistics, int]] = (), classes: int = 0) -> None:
+        weights = torch.tensor([min(1.0, then / max(classes, 1)) for _, then in waves], dtype=torch.float64)
+        every = zip(*([each for each, _ in waves] or [no_statistics()]), strict=True)
+        sums = (torch.stack(each).double().flatten(1) for each in every)
+        zeros = torch.zeros(1, dtype=torch.float64)
+        nll, moments, histogram = ((weights if waves else zeros) @ each for each in sums)
+        self.nll, self.moments, self.histogram = nll, moments.view(-1, 3), histogram
 
     @property
     def scale(self) -> float:
@@ -122,23 +134,22 @@ class ScoreCalibration:
         beyond = counts.flip(0).cumsum(0).flip(0) / counts.sum()
         return float(edges[1:][beyond <= UNSURE][0]) if bool((beyond <= UNSURE).any()) else WIDEST
 
-    def fade(self, before: int, now: int) -> None:
-        """Let what was measured against ``before`` classes count less, now that there are more."""
-        for statistic in vars(self).values():
-            statistic *= before / now if now else 1.0
+    def update(
+        self, held_out: Iterable[tuple[RawPrediction, Tensor]], weight: float = 1.0
+    ) -> tuple[Tensor, HeldOutStatistics]:
+        """Take in held-out examples of a wave and their classes, in batches.
 
-    def update(self, held_out: Iterable[tuple[RawPrediction, Tensor]], weight: float = 1.0) -> Tensor:
-        """Take in held-out examples of a wave and their classes, in batches; return the classes that they are given.
-
-        Each counts ``weight`` times: the share of the wave that was new, since of what was learnt before a model is
-        surer than of anything new. The batches are gone through twice: what an example is given depends on the scale,
-        and that on all of them.
+        Return the classes that they are given, and what they say. Each counts ``weight`` times: the share of the wave
+        that was new, since of what was learnt before a model is surer than of anything new. The batches are gone
+        through twice: what an example is given depends on the scale, and that on all of them.
         """
+        own = no_statistics()
         for raw, target in held_out:
             for place, scale in enumerate(SCALES):
                 p = (raw.logits * scale).softmax(-1).mean(0).double()
                 true = p.gather(1, target[:, None]).clamp_min(1e-12)
-                self.nll[place] -= weight * float(true.log().sum())
+                own.nll[place] -= weight * float(true.log().sum())
+        self.nll += own.nll
         scale = self.scale
         found, given = [torch.zeros(0, len(PRIOR_MOMENTS), dtype=torch.float64)], [torch.zeros(0, dtype=torch.int64)]
         for raw, _ in held_out:
@@ -146,10 +157,12 @@ class ScoreCalibration:
             found.append(_signs(prediction, raw).cpu())
             given.append(prediction.label.cpu())
         signs = torch.cat(found)
-        self.moments += weight * torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0)
+        own.moments.copy_(weight * torch.stack([torch.ones_like(signs), signs, signs.square()], -1).sum(0))
+        self.moments += own.moments
         unsureness = self._unsureness(signs).clamp(0, WIDEST)
-        self.histogram += weight * torch.histc(unsureness, BINS, 0, WIDEST).double()
-        return torch.cat(given)
+        own.histogram.copy_(weight * torch.histc(unsureness, BINS, 0, WIDEST))
+        self.histogram += own.histogram
+        return torch.cat(given), own
 
     def log_entropy(self, raw: RawPrediction) -> Tensor:
         """Return the log entropy of each calibrated prediction."""

@@ -23,7 +23,7 @@ from torch import Tensor
 from ucb.data.readers.reader import as_text
 from ucb.storage import RefusedFileError, ceilings, open_checked, refuse_without_room
 
-FORMAT, VERSION = "ucb-model", 2
+FORMAT, VERSION = "ucb-model", 3
 LONGEST_NAME = 1000
 """Characters of a name."""
 MOST = 1_000_000

@@ -1,8 +1,12 @@
 """A trunk that stays, and an exact Bayesian head whose sums are all that is kept of the data.
 
-A wave is learnt by one pass over its examples, which are added to the sums. The pass is cut into portions, and after
-each the sums can be kept: taken up again, they become the same sums to the last bit, because the portions and the order
-of additions are the same. The ridge (how strongly the head's weights are drawn to 0) is chosen before the held-out
+A wave is learnt by one pass over its examples, which are added to the sums. Features are rounded to multiples of
+2^-14 (of 1, or of the power of 2 that fits a module's). Products of them are multiples of 2^-28, and sums of these
+below 2^25 are exact in double precision, in whatever order they are added: the sums, and all that follows from them, do
+not depend on the order of examples and waves, nor on whether others were learnt and unlearnt meanwhile. Larger sums are
+rounded as any are.
+
+The ridge (how strongly the head's weights are drawn to 0) is a function of the sums. It is chosen before the held-out
 examples are asked about, so that what is measured is what will answer.
 """
 
@@ -23,9 +27,10 @@ from ucb.data.readers import Skipped
 from ucb.data.readers.reader import say_first
 from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
-from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked, describe_change, hash_examples
-from ucb.incremental.model import Effect, Model, Wave
+from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked
+from ucb.incremental.model import Model
 from ucb.incremental.trunks import OWN, SAMPLED, Trunk, build_trunk
+from ucb.incremental.waves import Effect, Wave, describe_change, hash_examples, sum_hashes
 from ucb.seeds import generator_for
 
 PAIRS = 16
@@ -41,6 +46,10 @@ LEAST_NOISE = 1e-3
 """Variance that outputs have at least: a handful of examples can be met exactly, which proves nothing."""
 FITTED = 0.8
 """A mean leverage above which the head meets each example nearly exactly, and says little about others."""
+GRID = 14
+"""Features are multiples of 2^-14; with coarser ones, sums of more examples would be exact."""
+LEAST_SHARE = 0.1
+"""The share of a wave that must seem to have been learnt before to count as such."""
 LEAST_FREE = 1e-6
 """What the leverage of an example leaves of 1 at least: below it there is only rounding."""
 ON_SCORES = "how far scores of its classes move on unseen examples like its own, where 1 turns a yes into a no"
@@ -57,7 +66,7 @@ def log_evidence(head: ConjugateHead, ridge: float, worth: float | None = None) 
     examples are ``worth``, where a repeated one adds nothing: it is the likelihood raised to the power worth / N. With
     everything learnt twice the evidence is then that of learning it once, at twice the ridge: the same weights.
     """
-    examples = float(head.counts.sum())
+    examples = float(head.gram[-1, -1])
     whole = head.gram.clone()
     whole.diagonal().add_(ridge)
     factor, failed = torch.linalg.cholesky_ex(whole)
@@ -76,7 +85,7 @@ def choose_ridge(head: ConjugateHead, worth: float | None = None) -> float:
 
     Where examples came again the ridges are those for what they are worth, in units of all of them.
     """
-    unit = 1.0 if worth is None else max(float(head.counts.sum()), 1.0) / worth
+    unit = 1.0 if worth is None else max(float(head.gram[-1, -1]), 1.0) / worth
 
     def evidence(rung: int) -> float:
         return log_evidence(head, unit * RIDGES[rung], worth)
@@ -112,23 +121,30 @@ class HeadPosterior(NamedTuple):
 class FrozenTrunkModel:
     """Trunk and head. Learning adds to the head's sums; ``set_ridge`` ends it."""
 
-    def __init__(self, trunk: Trunk, classes: int, ridge: float = 0.1) -> None:
+    def __init__(self, trunk: Trunk, classes: int, ridge: float = 0.1, grid: int | None = GRID) -> None:
         self.trunk = trunk
+        self.grid = grid
+        """Features are rounded to multiples of 2^-grid; those of models of before are not."""
         self.head = ConjugateHead(trunk.features, classes, ridge)
+        self.rest = torch.zeros(trunk.features + 1, dtype=torch.float64)
+        """The sum of the features, and the number, of examples whose class is no longer an answer."""
         self.repeated = 0.0
         """How many of the examples were learnt before: they count in the sums, and are no new evidence."""
         self._posterior: HeadPosterior | None = None
 
     def copy(self) -> FrozenTrunkModel:
-        """Return a twin that can learn while this one stays as it is."""
+        """Return a twin that can learn while this one stays as it is; the trunk, which never changes, is shared."""
         twin = copy.copy(self)
-        twin.trunk, twin.head, twin._posterior = copy.deepcopy(self.trunk), copy.deepcopy(self.head), None
+        twin.head, twin.rest, twin._posterior = copy.deepcopy(self.head), self.rest.clone(), None
         return twin
 
     def to(self, device: torch.device) -> None:
         """Go to a device."""
+        if device != self.device:
+            self.trunk = copy.deepcopy(self.trunk)
         self.trunk.to(device)
         self.head.to(device)
+        self.rest = self.rest.to(device)
         self._posterior = None
 
     @property
@@ -141,9 +157,14 @@ class FrozenTrunkModel:
         """About how many numbers are at work to predict from one example's features."""
         return self.trunk.features + 2 * PAIRS * len(self.head.counts)
 
-    def add(self, features: Tensor, classes: Tensor) -> None:
-        """Learn from examples' features."""
-        self.head.add(features, classes)
+    @property
+    def examples(self) -> float:
+        """How many examples were learnt."""
+        return float(self.head.gram[-1, -1])
+
+    def add(self, features: Tensor, classes: Tensor, times: float = 1) -> None:
+        """Learn from examples' features; each counts so many times, and -1 takes it out again."""
+        self.head.add(features, classes, times)
         self._posterior = None
 
     def without(self, features: Tensor, classes: Tensor, times: Tensor) -> FrozenTrunkModel:
@@ -155,18 +176,18 @@ class FrozenTrunkModel:
         return twin
 
     def features(self, x: Tensor) -> Tensor:
-        """Return what the trunk shows of examples."""
+        """Return what the trunk shows of examples, rounded."""
         found: Tensor = self.trunk(x.to(self.device))
-        return found
+        return found if self.grid is None else (found * 2.0**self.grid).round() * 2.0**-self.grid
 
     @property
     def worth(self) -> float:
         """How many examples the learnt ones are worth."""
-        return max(float(self.head.counts.sum()) - self.repeated, 1.0)
+        return max(self.examples - self.repeated, 1.0)
 
-    def set_ridge(self) -> None:
-        """Choose the ridge by the evidence of all that was learnt."""
-        self.head.set_ridge(choose_ridge(self.head, self.worth))
+    def set_ridge(self, ridge: float | None = None) -> None:
+        """Set the ridge, or choose it by the evidence of all that was learnt."""
+        self.head.set_ridge(choose_ridge(self.head, self.worth) if ridge is None else ridge)
         self._posterior = None
 
     @property
@@ -182,11 +203,12 @@ class FrozenTrunkModel:
             inverse = torch.linalg.solve_triangular(factor, eye, upper=False)
             determined = size - head.ridge * float(inverse.square().sum())
             usual = max(determined, 1e-9) / self.worth
-            inverse *= (max(float(head.counts.sum()), 1.0) / self.worth) ** 0.5
+            examples = max(self.examples, 1.0)
+            inverse *= (examples / self.worth) ** 0.5
             weights = torch.cholesky_solve(head.moments, factor)
             unexplained = head.counts - (head.moments * weights).sum(0)
-            noise = (unexplained / head.counts.sum().clamp_min(1)).clamp_min(LEAST_NOISE).float()
-            energy = max(float(head.gram.diagonal()[:-1].sum() / head.counts.sum().clamp_min(1)), 1e-30)
+            noise = (unexplained / examples).clamp_min(LEAST_NOISE).float()
+            energy = max(float(head.gram.diagonal()[:-1].sum() / examples), 1e-30)
             balance = _balance(head.counts)
             inverse = inverse.to(self.trunk.precision)
             self._posterior = HeadPosterior(weights, inverse, noise, usual, energy, balance, determined)
@@ -257,7 +279,7 @@ class FrozenTrunkModel:
         weights = now * after.posterior.weights[:, :known].to(self.device) - then * self.posterior.weights
         of_targets = now - then
         square = (weights * (head.gram @ weights)).sum(0) - 2 * of_targets * (weights * head.moments).sum(0)
-        square = (square + of_targets**2 * head.counts) / head.counts.sum()
+        square = (square + of_targets**2 * head.counts) / max(self.examples, 1.0)
         numbers = {name: number for number, name in enumerate(classes)}
         effects = []
         for wave in waves:
@@ -310,7 +332,7 @@ def share_learnt(leverage: Tensor, unexplained: Tensor, usual: float) -> float:
         return 0.0
     share = float((weight * gap).sum()) / total
     error = float((weight * (gap - share * known)).square().sum().sqrt()) / total
-    return min(1.0, share) if share > ERRORS_TO_BE_SURE * error else 0.0
+    return min(1.0, share) if share > max(LEAST_SHARE, ERRORS_TO_BE_SURE * error) else 0.0
 
 
 class Familiarity:
@@ -342,9 +364,11 @@ class PassPosition:
 
     counts: Tensor
     """Examples of each class that were learnt."""
+    contents: Tensor
+    """The sum of the hashes of each class's examples."""
     done: int = 0
     prints: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    """The hashes of the examples."""
+    """The hashes of the examples and their classes."""
     familiar: Tensor = field(default_factory=lambda: torch.zeros(2, 0, dtype=torch.float64))
     """What tells whether the wave was learnt before."""
     skipped: list[list[str]] = field(default_factory=list)
@@ -357,7 +381,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     before = model.learner
     assert before is None or isinstance(before, FrozenTrunkModel)
     learner = _begin(model, request, before, train, found)
-    nothing = PassPosition(torch.zeros(len(model.classes), dtype=torch.int64))
+    nothing = PassPosition(*torch.zeros(2, len(model.classes), dtype=torch.int64))
     at = nothing if found is None else PassPosition(**found["pass"])
     skipped = [Skipped(*each) for each in at.skipped]
     familiarity = Familiarity(before, request, at.familiar)
@@ -366,27 +390,56 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
         raise ValueError(f"none of the {len(train)} examples can be read{say_first(': ', request.examples.skipped)}")
     none = torch.zeros(0, dtype=torch.int64)
     held_out = request.examples.batches(torch.nonzero(request.held_out).squeeze(1), ROWS)
-    seen = [(torch.zeros(0, learner.trunk.features, device=learner.device), none, none)]
+    seen = [(torch.zeros(0, learner.trunk.features, device=learner.device), none, none, none)]
     seen += _extract_features(learner, request, held_out, familiarity)
-    features, classes, hashes = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    features, classes, hashes, contents = (torch.cat(parts) for parts in zip(*seen, strict=True))
     target = classes.to(learner.device)
     copies = Copies(at.prints, hashes)
-    fingerprint = request.refuse_repeated(copies.every)
+    counts = at.counts + torch.bincount(classes, minlength=len(model.classes))
+    prints = at.contents + sum_hashes(contents, classes, len(model.classes))
+    repeats = request.refuse_repeated(model.classes, counts, prints, copies.every)
     new = (1 - familiarity.share) * copies.different
     learner.repeated += (1 - new) * len(at.prints)
-    learner.set_ridge()
+    whole = learner.copy()
+    whole.add(features, target)
+    whole.repeated += (1 - new) * len(hashes)
+    whole.set_ridge()
+    learner.set_ridge(whole.head.ridge)
     some = choose_asked(len(target), request.seed).to(learner.device)
     asked = learner.without(features, target, copies.of_held_out)
     batches = RawPredictionBatches(asked.predict_features, features[some], target[some], learner.values_per_row)
-    given = request.calibration.update(batches, 1 - familiarity.share)
-    learner.repeated += (1 - new) * len(hashes)
-    learner.add(features, target)
-    counts = at.counts + torch.bincount(target.cpu(), minlength=len(model.classes))
+    given, statistics = request.calibration.update(batches, 1 - familiarity.share)
     request.observer.moved(len(request.classes), len(request.classes))
-    effects = before.effects_of(learner, model.classes, model.waves) if before else []
-    fitted = before is not None and before.posterior.usual_variance > FITTED
-    share, asked_about = familiarity.share, target[some].cpu()
-    return WaveOutcome(learner, given, asked_about, counts, effects, skipped, fingerprint, share, fitted)
+    return WaveOutcome(
+        learner=whole,
+        given=given,
+        target=target[some].cpu(),
+        counts=counts,
+        prints=prints,
+        effects=before.effects_of(whole, model.classes, model.waves) if before and model.waves else [],
+        statistics=statistics,
+        skipped=skipped,
+        repeats=repeats,
+        familiar=familiarity.share,
+        repeated=whole.repeated - (before.repeated if before else 0.0),
+        is_overfitted=before is not None and before.posterior.usual_variance > FITTED,
+        sums=subtract_heads(whole.head, before.head if before else None, counts) if request.keep_sums else None,
+    )
+
+
+def subtract_heads(head: ConjugateHead, before: ConjugateHead | None, counts: Tensor) -> ConjugateHead:
+    """Return what a wave added to a head's sums, with an output for each class of which there were any ``counts``."""
+    own = torch.nonzero(counts).squeeze(1).to(head.gram.device)
+    found = ConjugateHead(len(head.gram) - 1, len(own)).to(head.gram.device)
+    found.gram.copy_(head.gram)
+    found.moments.copy_(head.moments[:, own])
+    found.counts.copy_(head.counts[own])
+    if before is not None:
+        found.gram -= before.gram
+        old = own[own < len(before.counts)]
+        found.moments[:, : len(old)] -= before.moments[:, old]
+        found.counts[: len(old)] -= before.counts[old]
+    return found
 
 
 def _begin(
@@ -399,13 +452,19 @@ def _begin(
         learner.head.grow(len(model.classes))
     else:
         trunk = _make_trunk(model, request, train if found is None else train[:0])
-        learner = FrozenTrunkModel(trunk, len(model.classes))
+        learner = FrozenTrunkModel(trunk, len(model.classes), grid=choose_grid(trunk))
     if found is not None:
         if learner.trunk.is_made:
             learner.trunk.load_state_dict(found["trunk"])
         learner.head.load_state_dict(found["head"])
     learner.to(request.device)
     return learner
+
+
+def choose_grid(trunk: Trunk) -> int:
+    """Return the grid for a trunk's features; a module's may have any scale, which one input shows."""
+    probe = getattr(trunk, "probe", None)
+    return GRID if probe is None else GRID - math.ceil(math.log2(max(float(probe.abs().max()), 2.0**-60)))
 
 
 def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
@@ -432,9 +491,10 @@ def _learn(
     """Go through the examples that are not held out, from where the pass stands."""
     skipped, hashes, progress = list(at.skipped), [at.prints], request.progress
     for reached, batches in split_portions(request.examples, train, at.done):
-        for features, classes, own_hashes in _extract_features(learner, request, batches, familiarity):
+        for features, classes, own_hashes, contents in _extract_features(learner, request, batches, familiarity):
             learner.add(features, classes.to(learner.device))
             at.counts += torch.bincount(classes, minlength=len(at.counts))
+            at.contents += sum_hashes(contents, classes, len(at.counts))
             hashes.append(own_hashes)
         at.done = reached
         request.observer.moved(reached, len(request.classes))
@@ -449,9 +509,9 @@ def _learn(
 
 def _extract_features(
     learner: FrozenTrunkModel, request: WaveRequest, batches: Iterable[tuple[Tensor, Tensor]], familiarity: Familiarity
-) -> Iterator[tuple[Tensor, Tensor, Tensor]]:
-    """Yield features, classes and hashes of batches of examples, each of which tells how familiar the wave is."""
+) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
+    """Yield features, classes, and hashes with and without these; each batch tells how familiar the wave is."""
     for positions, x in batches:
         classes, features = request.classes[positions], learner.features(x)
         familiarity.ask(features, classes, positions)
-        yield features, classes, hash_examples(x, request.labels_of(positions))
+        yield features, classes, hash_examples(x, request.labels_of(positions)), hash_examples(x)

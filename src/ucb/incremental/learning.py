@@ -1,9 +1,4 @@
-"""One wave: hold some examples out, learn the rest, measure, calibrate, and say what earlier waves felt of it.
-
-An example is known by a hash of 64 bits of its content and class: by them copies inside a wave are found, and a wave
-that comes again. Nothing can be read off a hash, and of a wave the model keeps but one hash of all of them, whatever
-their order.
-"""
+"""One wave: hold some examples out, learn the rest, measure, calibrate, and say what earlier waves felt of it."""
 
 from __future__ import annotations
 
@@ -12,27 +7,27 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from ucb.data.readers import ExampleReader, Skipped, fingerprint
 from ucb.data.readers.reader import as_text, count_words
-from ucb.incremental.calibration import ScoreCalibration
+from ucb.incremental.calibration import HeldOutStatistics, ScoreCalibration
 from ucb.incremental.checked_file import hash_content
 from ucb.incremental.inputs import Data
-from ucb.incremental.model import Effect, Model, Report, Wave
+from ucb.incremental.model import Model, Report
 from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
 from ucb.incremental.trunks import OWN
+from ucb.incremental.waves import Effect, Wave, hash_wave, identify, say_date
 from ucb.observer import Observer
 from ucb.seeds import generator_for
 from ucb.storage import ceilings, read_bytes
 
 if TYPE_CHECKING:
+    from ucb.bayes.conjugate import ConjugateHead
     from ucb.incremental.bayesian_net import BayesianNetModel
     from ucb.incremental.frozen import FrozenTrunkModel
 
@@ -44,7 +39,6 @@ WORTH_SAYING = 0.5
 """The share of a wave that must seem to be learnt already for it to be said."""
 WRONG_TO_NAME = 3
 """Held-out examples of a class that must all be wrong before it is named."""
-CHANGES = ((0.03, "hardly at all"), (0.1, "a little"), (0.25, "noticeably"), (float("inf"), "strongly"))
 
 
 class RepeatedWaveError(ValueError):
@@ -68,22 +62,29 @@ class WaveRequest:
     observer: Observer
     progress: ProgressFile | None
     known: Mapping[str, str]
-    """The earlier waves' names by the hash of their content."""
+    """The earlier waves' names by what identifies their content."""
     again: bool
     """Whether a wave that was learnt before is wanted once more."""
+    keep_sums: bool = False
+    """Whether the wave's own share of the head's sums is wanted."""
 
     def labels_of(self, positions: Tensor) -> list[str]:
         """Return the classes of some examples by name."""
         assert self.examples.labels is not None
         return [self.examples.labels[place] for place in positions.tolist()]
 
-    def refuse_repeated(self, hashes: Tensor) -> str:
-        """Return the hash of the wave's content; refuse one that was learnt before, unless it is wanted ``again``."""
-        own = hash_wave(hashes)
-        if own in self.known and not self.again:
-            said = f"these data were learnt before, as {self.known[own]!r}, and count already: leave them out"
+    def refuse_repeated(self, classes: Sequence[str], counts: Tensor, prints: Tensor, hashes: Tensor) -> str | None:
+        """Return the earlier wave with the same content, if there is one; refuse it unless it is wanted ``again``.
+
+        ``counts`` and ``prints``, the sums of hashes, are those of all classes; ``hashes`` are of contents and classes.
+        """
+        own = torch.nonzero(counts).squeeze(1).tolist()
+        now = identify({classes[c]: int(prints[c]) for c in own}, {classes[c]: int(counts[c]) for c in own})
+        known = self.known.get(now) or self.known.get(hash_wave(hashes))
+        if known is not None and not self.again:
+            said = f"these data were learnt before, as {known!r}, and count already: leave them out"
             raise RepeatedWaveError(f"{said}, or learn them once more with --again (from Python: again=True)")
-        return own
+        return known
 
 
 @dataclass(frozen=True)
@@ -97,15 +98,23 @@ class WaveOutcome:
     """Their true classes."""
     counts: Tensor
     """How many examples of each class were learnt from or held out."""
+    prints: Tensor
+    """The sum of the hashes of each class's examples."""
     effects: list[Effect]
+    statistics: HeldOutStatistics
+    """What held-out examples said."""
     skipped: list[Skipped]
     """What was left out before the work was taken up again."""
-    fingerprint: str
-    """The hash of the wave's content."""
+    repeats: str | None
+    """The earlier wave with the same content."""
     familiar: float
     """The share of the wave that seems to have been learnt before."""
+    repeated: float = 0.0
+    """How many examples count as learnt before."""
     is_overfitted: bool = False
     """Whether, before this wave, there were too few examples for what was learnt to say anything about others."""
+    sums: ConjugateHead | None = None
+    """The wave's own share of the head's sums, where it is wanted."""
 
 
 def learn(
@@ -210,25 +219,26 @@ def learn_wave(model: Model, request: WaveRequest, name: str, new: Sequence[str]
     asked, right = Counter(outcome.target.tolist()), Counter(outcome.target[outcome.given == outcome.target].tolist())
     examples = {model.classes[number]: int(times) for number, times in enumerate(outcome.counts) if times}
     held_out = {model.classes[number]: (asked[number], right[number]) for number in sorted(asked)}
-    wave = Wave(name, examples, held_out, outcome.fingerprint)
+    largest = max(outcome.effects, key=lambda effect: effect.change, default=None)
+    wave = Wave(
+        name,
+        examples,
+        held_out,
+        prints={model.classes[number]: int(outcome.prints[number]) for number in outcome.counts.nonzero().flatten()},
+        choices=((0, len(model.classes)),),
+        repeated=outcome.repeated,
+        date=say_date(),
+        largest_effect=None if largest is None else (largest.wave, largest.change),
+        statistics=outcome.statistics,
+        sums=outcome.sums,
+    )
     model.waves = [*model.waves, wave]
+    model.calibrate()
     tried = [*outcome.skipped, *request.examples.skipped]
     skipped = list({one.name: one for one in tried}.values())  # some were tried twice
     remarks = [*request.examples.remarks, *_find_remarks(model.classes, request, outcome)]
     warnings = find_warnings(model.classes, outcome)
     return Report(wave, outcome.effects, skipped, remarks, list(new), time.monotonic() - began, warnings)
-
-
-def choose_name(waves: Sequence[Wave], name: str | None) -> str:
-    """Return the name of a new wave: the one that is wanted, if it can be had, or the next number."""
-    taken = {wave.name for wave in waves}
-    if name is None:
-        return next(free for n in count(len(taken) + 1) if (free := f"wave {n}") not in taken)
-    if not name.strip() or len(name) > 200:
-        raise ValueError(f"a wave's name must have 1 to 200 characters, not {len(name)}")
-    if name in taken:
-        raise ValueError(f"there is a wave {name!r} already: choose another name")
-    return name
 
 
 def hold_out(labels: Sequence[str], seed: int, wave: int) -> Tensor:
@@ -253,21 +263,6 @@ def choose_asked(number: int, seed: int) -> Tensor:
     return torch.randperm(number, generator=generator_for("asked", seed))[:MOST_HELD_OUT].sort().values
 
 
-def hash_examples(x: Tensor, labels: Sequence[str]) -> Tensor:
-    """Return the hash of each example, as a number."""
-    keys = {label: hashlib.sha256(label.encode("utf-8", "surrogatepass")).digest() for label in set(labels)}
-    hashes = (
-        hashlib.blake2b(row.tobytes(), digest_size=8, key=keys[label]).digest()
-        for row, label in zip(x.cpu().contiguous().numpy(), labels, strict=True)
-    )
-    return torch.from_numpy(np.frombuffer(b"".join(hashes), np.int64).copy())
-
-
-def hash_wave(hashes: Tensor) -> str:
-    """Return the hash of a wave, in whatever order its examples came."""
-    return hashlib.sha256(hashes.sort().values.numpy().tobytes()).hexdigest()[:32]
-
-
 class Copies:
     """Which examples of a wave are copies of others in it, by their hashes.
 
@@ -287,17 +282,11 @@ class Copies:
             self.of_held_out, self.different = torch.zeros_like(self.of_held_out), 1.0
 
 
-def describe_change(change: float) -> str:
-    """Say how much a change is."""
-    return next(word for least, word in CHANGES if change < least)
-
-
 def _find_remarks(classes: Sequence[str], request: WaveRequest, outcome: WaveOutcome) -> list[str]:
     """Say whether the wave was learnt before, and which classes have one example that can be read, of more."""
     found = []
-    if outcome.fingerprint in request.known:
-        earlier = request.known[outcome.fingerprint]
-        found.append(f"these data were learnt before, as {earlier!r}: they are no new evidence")
+    if outcome.repeats is not None:
+        found.append(f"these data were learnt before, as {outcome.repeats!r}: they are no new evidence")
     elif outcome.familiar >= WORTH_SAYING:
         share = f"{100 * outcome.familiar:.0f} %"
         said = f"the model foresees {share} of these examples as if it had learnt them before"

@@ -14,10 +14,11 @@ from torch import Tensor, nn
 
 from ucb.checks import find_device
 from ucb.data.readers import ExampleReader, Shape, Skipped
-from ucb.incremental.calibration import ScoreCalibration
+from ucb.incremental.calibration import HeldOutStatistics, ScoreCalibration
 from ucb.incremental.checked_file import check_whole
 from ucb.incremental.inputs import Data, Inputs, read_labelled
 from ucb.incremental.trunks import OWN, is_photograph
+from ucb.incremental.waves import Effect, Wave, choose_name, count_choices
 from ucb.observer import Observer
 
 if TYPE_CHECKING:
@@ -28,48 +29,6 @@ if TYPE_CHECKING:
     from ucb.incremental.progress_file import ProgressFile
 
 METHODS = ("fixed", "ucb-ng")
-
-
-def percent(counts: Iterable[tuple[int, int]]) -> float | None:
-    """Return the share of right answers, in percent, of pairs of how many were asked and how many were right."""
-    asked, right = map(sum, zip((0, 0), *counts, strict=True))
-    return 100 * right / asked if asked else None
-
-
-@dataclass(frozen=True)
-class Wave:
-    """What a model notes of a wave that it has learnt: small figures, and nothing of its data."""
-
-    name: str
-    examples: dict[str, int]
-    """How many of each class were learnt, the held-out ones among them where the learner uses them."""
-    held_out: dict[str, tuple[int, int]]
-    """For each class, how many were held out and how many of them were judged right, with no wave named."""
-    fingerprint: str = ""
-
-    @property
-    def accuracy(self) -> float | None:
-        """The share of held-out examples that was judged right when the wave was learnt, in percent."""
-        return percent(self.held_out.values())
-
-
-@dataclass(frozen=True)
-class Effect:
-    """What a new wave did to what an earlier one leans on."""
-
-    wave: str
-    change: float
-    """With a frozen trunk: how far scores of its classes move on unseen examples, estimated without any. With ucb-ng:
-    how far the trunk's weights moved, in units of their sigma."""
-    meaning: str
-    """What is measured, in words."""
-    words: str
-    """How much that is."""
-
-    @property
-    def sentence(self) -> str:
-        """All of it."""
-        return f"{self.meaning}: {self.change:.3f}, {self.words}"
 
 
 @dataclass
@@ -126,6 +85,8 @@ class Model:
         """The column with the labels, where the data are a table and the column was named."""
         self.classes: list[str] = []
         self.waves: list[Wave] = []
+        self.earlier: tuple[HeldOutStatistics, int] | None = None
+        """Statistics of waves learnt before they were kept for each, with the number of classes then."""
         self.learner: FrozenTrunkModel | BayesianNetModel | None = None
         self.calibration = ScoreCalibration()
 
@@ -165,14 +126,16 @@ class Model:
         observer: Observer | None = None,
         progress: Callable[[Model, ExampleReader, str], ProgressFile] | None = None,
         again: bool = False,
+        keep_sums: bool = False,
     ) -> Report:
         """Learn a wave; if that fails, the model is as before. ``data`` is a folder, a file, or inputs and labels.
 
-        A wave that was learnt before is refused, unless it is wanted ``again``. The report says what was learnt, in
+        A wave that was learnt before is refused, unless it is wanted ``again``. With ``keep_sums`` its share of the
+        sums is kept, so that it can be unlearnt without its data. The report says what was learnt, in
         ``warnings`` what should worry, and in ``skipped`` what could not be read. ``progress`` makes, of the model, the
         examples and the wave's name, the file in which unfinished work is kept.
         """
-        from ucb.incremental.learning import WaveRequest, choose_name, hold_out, learn_wave
+        from ucb.incremental.learning import WaveRequest, hold_out, learn_wave
 
         began, new, where = time.monotonic(), copy.copy(self), find_device(device)
         if epochs is not None and self.method == "fixed":
@@ -187,8 +150,7 @@ class Model:
         new_classes = sorted(set(examples.labels) - set(self.classes))
         new.classes = self.classes + new_classes
         new.shape, new.columns = new.shape if new.resizes else tuple(examples.shape), examples.columns
-        new.calibration = copy.deepcopy(self.calibration)
-        new.calibration.fade(len(self.classes), len(new.classes))
+        new.calibrate()
         request = WaveRequest(
             examples=examples,
             classes=new.numbers_of(examples.labels),
@@ -199,8 +161,9 @@ class Model:
             epochs=epochs,
             observer=observer or Observer(),
             progress=None if progress is None else progress(new, examples, name),
-            known={wave.fingerprint: wave.name for wave in reversed(self.waves)},
+            known={wave.identity: wave.name for wave in reversed(self.waves)},
             again=again,
+            keep_sums=keep_sums,
         )
         report = learn_wave(new, request, name, new_classes, began)
         if self.trunk is None and new.resizes:
@@ -238,6 +201,13 @@ class Model:
         from ucb.incremental.onnx import export
 
         return export(self, path)
+
+    def calibrate(self) -> None:
+        """Set scale and threshold by what held-out examples of all waves said."""
+        every = [(wave.statistics, count_choices(wave.choices)) for wave in self.waves]
+        if self.earlier is not None:
+            every.insert(0, self.earlier)
+        self.calibration = ScoreCalibration(every, len(self.classes))
 
     @property
     def resizes(self) -> bool:

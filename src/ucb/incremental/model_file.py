@@ -1,10 +1,7 @@
-"""The model file: one safetensors file, the same size however many waves it has learnt, but for new classes.
+"""The model file: one safetensors file that grows with the classes, and by about 2 KB with each wave.
 
 Its JSON has what a model is and the facts of its learner (under the name ``way``); tensors hold the rest. Of the
-head's symmetric sums one half is kept. The figures of a wave are rows of one tensor: a class's number, how many
-examples it had, how many were held out, and how many of these were judged right. So the header of the file, which may
-not be longer than its reader allows, grows by a wave's name and fingerprint, however many classes the wave has. Files
-of version 1 have the figures in the header, by the names of the classes.
+head's symmetric sums one half is kept. How waves are kept is in :mod:`ucb.incremental.wave_file`.
 
 Whatever a file says is checked before anything is made of it.
 """
@@ -12,7 +9,7 @@ Whatever a file says is checked before anything is made of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,24 +18,18 @@ from torch import Tensor, nn
 
 from ucb.data.readers import Shape
 from ucb.incremental import checked_file
-from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors, check_text, check_whole
 from ucb.incremental.frozen import FrozenTrunkModel
-from ucb.incremental.model import METHODS, Model, Wave
+from ucb.incremental.model import METHODS, Model
 from ucb.incremental.trunks import OWN, Trunk, build_trunk, supports_patches
+from ucb.incremental.wave_file import FIGURES, STATISTICS, SUMS, halve, join_sums, join_waves, split_waves
 from ucb.storage import write_atomically
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel
 
-FIGURES = "waves.figures"
-LONGEST_SIDE = 1024
-LONGEST_FINGERPRINT = 64
+LONGEST_SIDE, FINEST = 1024, 100
 MOST_CLASSES, MOST_COLUMNS, MOST_UNITS = 100_000, 1_000_000, 100_000
-LARGEST_STATISTIC = 1e18
-"""Of the calibration: far more than held-out examples can add up to."""
-ROUNDING = 1e-6
-"""What sums may be off, as a share of the largest that they can be."""
 FALSE = (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError, AttributeError)
 """What PyTorch and Python may raise for values that were not checked."""
 
@@ -56,7 +47,7 @@ def to_bytes(model: Model) -> bytes:
     """Return a model as the bytes of its file, if they can be read again: the data are about to be deleted."""
     learner = model.known
     facts, tensors = _split_frozen(learner) if isinstance(learner, FrozenTrunkModel) else _split_net(learner)
-    notes, figures = _split_waves(model.waves, model.classes)
+    notes, of_waves = split_waves(model.waves, model.classes, model.earlier and model.earlier[0])
     values = {
         "method": model.method,
         "net": model.net,
@@ -68,8 +59,9 @@ def to_bytes(model: Model) -> bytes:
         "waves": notes,
         "way": facts,
     }
-    own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
-    data = checked_file.pack(values, {**tensors, FIGURES: figures, **own})
+    if model.earlier is not None:
+        values["earlier"] = model.earlier[1]
+    data = checked_file.pack(values, {**tensors, **of_waves})
     try:
         _understand(checked_file.unpack(data), "it", model.trunk if isinstance(model.trunk, nn.Module) else None)
     except checked_file.DamagedModelError as error:
@@ -93,7 +85,7 @@ def _understand(content: checked_file.Content, path: str, trunk: nn.Module | Non
 
 
 def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module | None) -> Model:
-    fields.only("method", "net", "seed", "shape", "columns", "label", "classes", "waves", "way")
+    fields.only("method", "net", "seed", "shape", "columns", "label", "classes", "waves", "way", "earlier")
     method = fields.one_of("method", METHODS)
     model = Model(method, net=fields.optional_text("net"), seed=fields.whole("seed"))
     model.shape = _check_shape(fields)
@@ -104,17 +96,22 @@ def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module 
     model.classes = fields.list("classes", check_text, MOST_CLASSES)
     if not model.classes or len(set(model.classes)) < len(model.classes):
         raise FieldError("classes are none, or one stands there twice")
-    model.waves = _join_waves(fields, model.classes, tensors)
+    facts = fields.fields("way")
+    of_waves = {name: each for name, each in tensors.items() if name.startswith((FIGURES, STATISTICS, SUMS))}
+    own = {name: value for name, value in tensors.items() if name not in of_waves}
+    learner: FrozenTrunkModel | BayesianNetModel
+    if method == "fixed":
+        learner = _join_frozen(model, facts, own, trunk)
+    else:
+        learner = _join_net(model, facts, own, len(fields.list("waves", lambda where, value: value)))
+    features = learner.trunk.features if isinstance(learner, FrozenTrunkModel) else None
+    model.waves, earlier = join_waves(fields, model.classes, of_waves, features)
     if not model.waves:
         raise FieldError("waves are none")
-    calibration = {name: value for name, value in tensors.items() if name.startswith("calibration.")}
-    own = {name: value for name, value in tensors.items() if name not in calibration and name != FIGURES}
-    facts = fields.fields("way")
-    model.calibration = _join_calibration(calibration)
-    if method == "fixed":
-        model.learner = _join_frozen(model, facts, own, trunk)
-    else:
-        model.learner = _join_net(model, facts, own)
+    if earlier is not None:
+        model.earlier = earlier, fields.whole("earlier", 1) if "earlier" in fields.values else len(model.classes)
+    model.learner = learner
+    model.calibrate()
     return model
 
 
@@ -125,113 +122,40 @@ def _check_shape(fields: Fields) -> Shape:
     raise FieldError(f"shape is {list(shape)}, neither an image's nor a row's")
 
 
-def _join_calibration(tensors: Mapping[str, Tensor]) -> ScoreCalibration:
-    calibration = ScoreCalibration()
-    found = check_tensors(tensors, "calibration.", calibration.state_dict(), torch.float64)
-    if len(tensors) > len(found):
-        raise FieldError("there are unknown tensors of the calibration")
-    if bool((found["histogram"] < 0).any() | (found["moments"][:, 0] < 0).any() | (found["nll"] < 0).any()):
-        raise FieldError("a count of the calibration is below 0")
-    count, total, squares = found["moments"].unbind(1)
-    largest = max(float(statistic.abs().max()) for statistic in found.values())
-    if largest > LARGEST_STATISTIC or bool((total.square() > (1 + 1e-6) * count * squares).any()):
-        raise FieldError("the statistics of the calibration are not those of any data")
-    calibration.load_state_dict(found)
-    return calibration
-
-
-def _split_waves(waves: Sequence[Wave], classes: Sequence[str]) -> tuple[list[dict[str, Any]], Tensor]:
-    """Return what JSON holds of waves, and their figures."""
-    numbers = {name: number for number, name in enumerate(classes)}
-    notes: list[dict[str, Any]] = []
-    figures: list[int] = []
-    for wave in waves:
-        own = sorted({*wave.examples, *wave.held_out}, key=numbers.__getitem__)
-        for name in own:
-            figures += (numbers[name], wave.examples.get(name, 0), *wave.held_out.get(name, (0, 0)))
-        notes.append({"name": wave.name, "classes": len(own), "fingerprint": wave.fingerprint})
-    return notes, torch.tensor(figures, dtype=torch.int64).view(-1, 4)
-
-
-def _join_waves(fields: Fields, classes: Sequence[str], tensors: Mapping[str, Tensor]) -> list[Wave]:
-    if FIGURES not in tensors:
-        known = set(classes)
-        return fields.list("waves", lambda where, value: _join_wave_of_version_1(Fields(value, where), known))
-    notes = fields.list("waves", lambda where, value: Fields(value, where))
-    for note in notes:
-        note.only("name", "classes", "fingerprint")
-    lengths = [note.whole("classes", 1, len(classes)) for note in notes]
-    figures = check_tensor(tensors, FIGURES, (sum(lengths), 4), torch.int64)
-    number, _, asked, right = figures.unbind(1)
-    wrong = (figures < 0).any(1) | (figures > checked_file.LARGEST).any(1) | (number >= len(classes)) | (right > asked)
-    if bool(wrong.any()):
-        raise FieldError(f"the tensor {FIGURES} holds figures that no waves have")
-    return [_join_wave(note, rows.tolist(), classes) for note, rows in zip(notes, figures.split(lengths), strict=True)]
-
-
-def _join_wave(note: Fields, rows: list[list[int]], classes: Sequence[str]) -> Wave:
-    name = note.text("name")
-    examples = {classes[number]: learnt for number, learnt, _, _ in rows if learnt}
-    held_out = {classes[number]: (asked, right) for number, _, asked, right in rows if asked}
-    if not examples or len({row[0] for row in rows}) < len(rows):
-        raise FieldError(f"the wave {name[:40]!r} has no examples, or a class twice")
-    return Wave(name, examples, held_out, _check_fingerprint(note))
-
-
-def _join_wave_of_version_1(fields: Fields, classes: set[str]) -> Wave:
-    fields.only("name", "examples", "held_out", "fingerprint")
-    examples, held_out = fields.table("examples", check_whole), fields.table("held_out", _check_pair)
-    if not examples or not {*examples, *held_out} <= classes:
-        raise FieldError(f"{fields.where} names no classes, or unknown ones")
-    return Wave(fields.text("name"), examples, held_out, _check_fingerprint(fields))
-
-
-def _check_pair(where: str, value: Any) -> tuple[int, int]:
-    match value:
-        case [asked, right]:
-            return check_whole(where, asked), check_whole(where, right, most=asked)
-    raise FieldError(f"{where} is no pair")
-
-
-def _check_fingerprint(fields: Fields) -> str:
-    found = fields.get("fingerprint")
-    if not isinstance(found, str) or len(found) > LONGEST_FINGERPRINT:
-        raise FieldError(f"{fields.where}.fingerprint is no short text")
-    return found
-
-
 def _split_frozen(learner: FrozenTrunkModel) -> Parts:
     head = learner.head
-    half = torch.cat([row[: place + 1] for place, row in enumerate(head.gram)])
     tensors = {f"trunk.{name}": value for name, value in learner.trunk.stored().items()}
-    tensors |= {"head.gram": half, "head.moments": head.moments, "head.counts": head.counts}
-    repeated = {"repeated": learner.repeated} if learner.repeated else {}
-    return {"trunk": learner.trunk.facts, "ridge": head.ridge, **repeated}, tensors
+    tensors |= {"head.gram": halve(head.gram), "head.moments": head.moments, "head.counts": head.counts}
+    facts = {"trunk": learner.trunk.facts, "ridge": head.ridge}
+    if bool(learner.rest.any()):
+        tensors["head.rest"] = learner.rest
+    if learner.repeated:
+        facts["repeated"] = learner.repeated
+    if learner.grid is not None:
+        facts["grid"] = learner.grid
+    return facts, tensors
 
 
 def _join_frozen(
     model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: nn.Module | None
 ) -> FrozenTrunkModel:
-    facts.only("trunk", "ridge", "repeated")
+    facts.only("trunk", "ridge", "repeated", "grid")
     trunk = _join_trunk(model, facts.fields("trunk"), tensors, given)
-    size, classes = trunk.features + 1, len(model.classes)
-    half = check_tensor(tensors, "head.gram", (size * (size + 1) // 2,), torch.float64)
-    moments = check_tensor(tensors, "head.moments", (size, classes), torch.float64)
-    counts = check_tensor(tensors, "head.counts", (classes,), torch.float64)
-    if len(tensors) > len(trunk.stored()) + 3:
+    counts = check_tensor(tensors, "head.counts", (len(model.classes),), torch.float64)
+    rest = torch.zeros(trunk.features + 1, dtype=torch.float64)
+    if has_rest := "head.rest" in tensors:
+        rest = check_tensor(tensors, "head.rest", tuple(rest.shape), torch.float64)
+    if len(tensors) > len(trunk.stored()) + 3 + has_rest:
         raise FieldError("there are unknown tensors")
     if bool((counts < 0).any()):
         raise FieldError("a class has been seen less than 0 times")
-    learner = FrozenTrunkModel(trunk, classes, facts.number("ridge", 1e-9, 1e9))
-    whole = learner.head.gram
-    for row, some in enumerate(half.split(list(range(1, size + 1)))):
-        whole[row, : row + 1] = some
-    whole += whole.tril(-1).T
-    learner.head.moments.copy_(moments)
-    learner.head.counts.copy_(counts)
-    _refuse_impossible(whole, moments, counts)
+    grid = facts.whole("grid", -FINEST, FINEST) if "grid" in facts.values else None  # files of before have none
+    learner = FrozenTrunkModel(trunk, 0, grid=grid)
+    learner.head = join_sums(tensors, "head.", trunk.features, counts, rest)
+    learner.head.set_ridge(facts.number("ridge", 1e-9, 1e9))
+    learner.rest.copy_(rest)
     if "repeated" in facts.values:  # a model that has learnt nothing twice has no such number
-        learner.repeated = facts.number("repeated", 0, float(counts.sum()))
+        learner.repeated = facts.number("repeated", 0, learner.examples)
     return learner
 
 
@@ -260,39 +184,12 @@ def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], give
     return made
 
 
-def _refuse_impossible(gram: Tensor, moments: Tensor, counts: Tensor) -> None:
-    """Refuse sums that no examples have.
-
-    With phi the features of an example, whose last one is 1, and y its class as 1 and 0, sum phi phi^T and sum phi y^T
-    have the counts in their last rows, the second adds up to the last column of the first, and by Cauchy-Schwarz no
-    entry is larger than the squares of its row and of its column allow. That is cheap to see, and keeps what follows
-    within reason; whether the sums can be factored is seen when they are.
-    """
-    examples, lengths = counts.sum(), gram.diagonal().clamp_min(0).sqrt()
-    limit = lengths * examples.sqrt() * ROUNDING
-    possible = bool(examples > 0) and bool((gram.diagonal() >= 0).all())
-    possible &= bool(torch.isclose(gram[-1, -1], examples, rtol=ROUNDING))
-    possible &= bool(torch.isclose(moments[-1], counts, rtol=ROUNDING).all())
-    possible &= bool(((moments.sum(1) - gram[:, -1]).abs() <= limit).all())
-    possible &= _is_within(moments, lengths, counts.sqrt()) and _is_within(gram, lengths, lengths)
-    if not possible:
-        raise FieldError("the sums of its head are not those of any data")
-
-
-def _is_within(products: Tensor, rows: Tensor, columns: Tensor) -> bool:
-    """Whether sums of products are no larger than Cauchy and Schwarz allow; a few rows at a time."""
-    return all(
-        bool((some.abs() <= (1 + ROUNDING) * length[:, None] * columns).all())
-        for some, length in zip(products.split(256), rows.split(256), strict=True)
-    )
-
-
 def _split_net(learner: BayesianNetModel) -> Parts:
     facts = {"net": learner.net_name, "heads": learner.heads, "size": learner.num_examples, "seed": learner.seed}
     return facts | ({} if learner.doubt is None else {"doubt": list(learner.doubt)}), learner.tensors()
 
 
-def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> BayesianNetModel:
+def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor], waves: int) -> BayesianNetModel:
     from ucb.bayes import gaussians
     from ucb.incremental.bayesian_net import NETS, BayesianNetModel, Doubt, build_wave_net, check_net
 
@@ -300,7 +197,7 @@ def _join_net(model: Model, facts: Fields, tensors: Mapping[str, Tensor]) -> Bay
     shape, classes = model.shape or (), len(model.classes)
     net = check_net(facts.one_of("net", tuple(NETS)), shape)
     heads = facts.list("heads", lambda where, value: _check_head(where, value, classes))
-    if len(heads) > len(model.waves) or {number for head in heads for number in head} != set(range(classes)):
+    if len(heads) > waves or {number for head in heads for number in head} != set(range(classes)):
         raise FieldError("way.heads do not fit waves and classes")
     with torch.device("meta"):  # tells sizes, and takes no memory: the tensors may be smaller
         like = build_wave_net(net, shape, [sum(map(len, heads))], 0)

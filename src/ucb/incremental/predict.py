@@ -13,7 +13,8 @@ from torch import Tensor
 from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
 from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled
-from ucb.incremental.model import Model, percent
+from ucb.incremental.model import Model
+from ucb.incremental.waves import percent
 from ucb.observer import Observer
 
 
