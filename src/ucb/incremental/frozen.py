@@ -126,8 +126,6 @@ class FrozenTrunkModel:
         self.grid = grid
         """Features are rounded to multiples of 2^-grid; those of models of before are not."""
         self.head = ConjugateHead(trunk.features, classes, ridge)
-        self.rest = torch.zeros(trunk.features + 1, dtype=torch.float64)
-        """The sum of the features, and the number, of examples whose class is no longer an answer."""
         self.repeated = 0.0
         """How many of the examples were learnt before: they count in the sums, and are no new evidence."""
         self._posterior: HeadPosterior | None = None
@@ -135,7 +133,7 @@ class FrozenTrunkModel:
     def copy(self) -> FrozenTrunkModel:
         """Return a twin that can learn while this one stays as it is; the trunk, which never changes, is shared."""
         twin = copy.copy(self)
-        twin.head, twin.rest, twin._posterior = copy.deepcopy(self.head), self.rest.clone(), None
+        twin.head, twin._posterior = copy.deepcopy(self.head), None
         return twin
 
     def to(self, device: torch.device) -> None:
@@ -144,7 +142,6 @@ class FrozenTrunkModel:
             self.trunk = copy.deepcopy(self.trunk)
         self.trunk.to(device)
         self.head.to(device)
-        self.rest = self.rest.to(device)
         self._posterior = None
 
     @property
@@ -159,7 +156,7 @@ class FrozenTrunkModel:
 
     @property
     def examples(self) -> float:
-        """How many examples were learnt."""
+        """How many examples were learnt, those of classes that are no longer an answer among them."""
         return float(self.head.gram[-1, -1])
 
     def add(self, features: Tensor, classes: Tensor, times: float = 1) -> None:
@@ -384,6 +381,8 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     nothing = PassPosition(*torch.zeros(2, len(model.classes), dtype=torch.int64))
     at = nothing if found is None else PassPosition(**found["pass"])
     skipped = [Skipped(*each) for each in at.skipped]
+    if before is not None and not before.examples:
+        before = None  # all that is kept of it is the trunk
     familiarity = Familiarity(before, request, at.familiar)
     _learn(learner, request, train, at, familiarity)
     if not int(at.counts.sum()):
@@ -416,7 +415,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
         target=target[some].cpu(),
         counts=counts,
         prints=prints,
-        effects=before.effects_of(whole, model.classes, model.waves) if before and model.waves else [],
+        effects=before.effects_of(whole, model.classes, model.waves) if before else [],
         statistics=statistics,
         skipped=skipped,
         repeats=repeats,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from ucb.incremental.onnx import ExportedModel
     from ucb.incremental.predict import Predictions
     from ucb.incremental.progress_file import ProgressFile
+    from ucb.incremental.unlearning import Removal
 
 METHODS = ("fixed", "ucb-ng")
 
@@ -174,6 +175,52 @@ class Model:
         self.__dict__.update(new.__dict__)
         return report
 
+    def unlearn(
+        self,
+        data: Data | None = None,
+        *,
+        wave: str | None = None,
+        class_name: str | None = None,
+        label: str | None = None,
+        device: str = "cpu",
+        observer: Observer | None = None,
+    ) -> Removal:
+        """Take examples out again, exactly; if that fails, the model is as before. What stays of them is reported.
+
+        With ``data``, these examples go; ``wave`` names the one that they came with, where that is not clear, and with
+        ``class_name`` only those of one class go. Without data a ``wave`` goes if its sums were kept, and a class
+        is no longer an answer.
+
+        >>> import numpy as np, ucb
+        >>> x = np.random.default_rng(0).normal(size=(60, 4)).astype(np.float32)
+        >>> model = ucb.Model()
+        >>> report = model.learn((x + 3, ["cat"] * 60))
+        >>> report = model.learn((x - 3, ["dog"] * 60))
+        >>> model.unlearn((x - 3, ["dog"] * 60)).classes
+        ['dog']
+        """
+        from ucb.incremental.unlearning import unlearn
+
+        how = {"wave": wave, "class_name": class_name, "label": label, "device": device}
+        return unlearn(self, data, observer=observer, **how)  # type: ignore[arg-type]
+
+    def rename(self, old: str, new: str) -> bool:
+        """Give a class another name; if there is a class of that name, both become one. Return whether they did."""
+        from ucb.incremental.merging import rename
+
+        return rename(self, old, new)
+
+    @staticmethod
+    def merge(models: Sequence[Model], names: Sequence[str] | None = None) -> Model:
+        """Return one model that knows what several know, exactly as if it had learnt everything at one place.
+
+        They must have the same trunk. ``names`` tell apart waves of the same name. A wave that several of them have
+        learnt counts once if its sums were kept in one of them, and is refused otherwise.
+        """
+        from ucb.incremental.merging import merge
+
+        return merge(models, names or [f"model {number}" for number, _ in enumerate(models, 1)])[0]
+
     def predict(self, data: Inputs, *, observer: Observer | None = None) -> Predictions:
         """Answer for each input with label, probability, entropy, mutual information and whether it is unsure.
 
@@ -244,7 +291,7 @@ class Model:
     @property
     def known(self) -> FrozenTrunkModel | BayesianNetModel:
         """What has learnt and answers, once there is something learnt."""
-        if self.learner is None:
+        if self.learner is None or not self.classes:
             raise ValueError("the model has learnt nothing yet")
         return self.learner
 

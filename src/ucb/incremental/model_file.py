@@ -45,7 +45,9 @@ def write_model(path: Path, model: Model) -> None:
 
 def to_bytes(model: Model) -> bytes:
     """Return a model as the bytes of its file, if they can be read again: the data are about to be deleted."""
-    learner = model.known
+    learner = model.learner
+    if learner is None:
+        raise ValueError("the model has learnt nothing yet, and has no trunk to begin with")
     facts, tensors = _split_frozen(learner) if isinstance(learner, FrozenTrunkModel) else _split_net(learner)
     notes, of_waves = split_waves(model.waves, model.classes, model.earlier and model.earlier[0])
     values = {
@@ -94,8 +96,8 @@ def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module 
         raise FieldError("columns do not fit the shape")
     model.label = fields.optional_text("label")
     model.classes = fields.list("classes", check_text, MOST_CLASSES)
-    if not model.classes or len(set(model.classes)) < len(model.classes):
-        raise FieldError("classes are none, or one stands there twice")
+    if len(set(model.classes)) < len(model.classes):
+        raise FieldError("a class stands there twice")
     facts = fields.fields("way")
     of_waves = {name: each for name, each in tensors.items() if name.startswith((FIGURES, STATISTICS, SUMS))}
     own = {name: value for name, value in tensors.items() if name not in of_waves}
@@ -106,8 +108,8 @@ def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module 
         learner = _join_net(model, facts, own, len(fields.list("waves", lambda where, value: value)))
     features = learner.trunk.features if isinstance(learner, FrozenTrunkModel) else None
     model.waves, earlier = join_waves(fields, model.classes, of_waves, features)
-    if not model.waves:
-        raise FieldError("waves are none")
+    if bool(model.waves) != bool(model.classes) or (features is None and not model.waves):
+        raise FieldError("there are waves without classes, or classes without waves")
     if earlier is not None:
         model.earlier = earlier, fields.whole("earlier", 1) if "earlier" in fields.values else len(model.classes)
     model.learner = learner
@@ -125,10 +127,9 @@ def _check_shape(fields: Fields) -> Shape:
 def _split_frozen(learner: FrozenTrunkModel) -> Parts:
     head = learner.head
     tensors = {f"trunk.{name}": value for name, value in learner.trunk.stored().items()}
-    tensors |= {"head.gram": halve(head.gram), "head.moments": head.moments, "head.counts": head.counts}
+    if learner.examples:
+        tensors |= {"head.gram": halve(head.gram), "head.moments": head.moments, "head.counts": head.counts}
     facts = {"trunk": learner.trunk.facts, "ridge": head.ridge}
-    if bool(learner.rest.any()):
-        tensors["head.rest"] = learner.rest
     if learner.repeated:
         facts["repeated"] = learner.repeated
     if learner.grid is not None:
@@ -141,19 +142,17 @@ def _join_frozen(
 ) -> FrozenTrunkModel:
     facts.only("trunk", "ridge", "repeated", "grid")
     trunk = _join_trunk(model, facts.fields("trunk"), tensors, given)
-    counts = check_tensor(tensors, "head.counts", (len(model.classes),), torch.float64)
-    rest = torch.zeros(trunk.features + 1, dtype=torch.float64)
-    if has_rest := "head.rest" in tensors:
-        rest = check_tensor(tensors, "head.rest", tuple(rest.shape), torch.float64)
-    if len(tensors) > len(trunk.stored()) + 3 + has_rest:
+    sums = [name for name in tensors if not name.startswith("trunk.")]
+    if len(tensors) > len(trunk.stored()) + (3 if sums else 0):
         raise FieldError("there are unknown tensors")
-    if bool((counts < 0).any()):
-        raise FieldError("a class has been seen less than 0 times")
     grid = facts.whole("grid", -FINEST, FINEST) if "grid" in facts.values else None  # files of before have none
     learner = FrozenTrunkModel(trunk, 0, grid=grid)
-    learner.head = join_sums(tensors, "head.", trunk.features, counts, rest)
+    if sums or model.classes:  # a model that has learnt nothing has none
+        counts = check_tensor(tensors, "head.counts", (len(model.classes),), torch.float64)
+        if bool((counts < 0).any()):
+            raise FieldError("a class has been seen less than 0 times")
+        learner.head = join_sums(tensors, "head.", trunk.features, counts)
     learner.head.set_ridge(facts.number("ridge", 1e-9, 1e9))
-    learner.rest.copy_(rest)
     if "repeated" in facts.values:  # a model that has learnt nothing twice has no such number
         learner.repeated = facts.number("repeated", 0, learner.examples)
     return learner

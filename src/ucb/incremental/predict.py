@@ -87,7 +87,7 @@ def describe(model: Model) -> dict[str, Any]:
         ],
         "scale": model.calibration.scale,
         "unsure_above": model.calibration.threshold,
-        **model.known.certainty(),
+        **(model.known if model.learner is None else model.learner).certainty(),
     }
 
 

@@ -213,7 +213,7 @@ def _join_sums(tensors: Mapping[str, Tensor], place: int, rows: Tensor, features
     if features is None:
         raise FieldError("a net has no sums")
     counts = rows[rows[:, 1] > 0, 1].double()
-    return join_sums(tensors, f"{SUMS}{place}.", features, counts, torch.zeros(features + 1).double())
+    return join_sums(tensors, f"{SUMS}{place}.", features, counts)
 
 
 def halve(gram: Tensor) -> Tensor:
@@ -221,11 +221,8 @@ def halve(gram: Tensor) -> Tensor:
     return torch.cat([row[: place + 1] for place, row in enumerate(gram)])
 
 
-def join_sums(tensors: Mapping[str, Tensor], prefix: str, features: int, counts: Tensor, rest: Tensor) -> ConjugateHead:
-    """Return a head with the sums that a file holds, if they can be those of any data.
-
-    ``rest`` is the part of them that belongs to no class any more.
-    """
+def join_sums(tensors: Mapping[str, Tensor], prefix: str, features: int, counts: Tensor) -> ConjugateHead:
+    """Return a head with the sums that a file holds, if they can be those of any data."""
     size = features + 1
     half = check_tensor(tensors, f"{prefix}gram", (size * (size + 1) // 2,), torch.float64)
     moments = check_tensor(tensors, f"{prefix}moments", (size, len(counts)), torch.float64)
@@ -235,7 +232,7 @@ def join_sums(tensors: Mapping[str, Tensor], prefix: str, features: int, counts:
     head.gram += head.gram.tril(-1).T
     head.moments.copy_(moments)
     head.counts.copy_(counts)
-    refuse_impossible(head, rest)
+    refuse_impossible(head)
     return head
 
 
@@ -243,23 +240,25 @@ ROUNDING = 1e-6
 """What sums may be off, as a share of the largest that they can be."""
 
 
-def refuse_impossible(head: ConjugateHead, rest: Tensor) -> None:
+def refuse_impossible(head: ConjugateHead) -> None:
     """Refuse sums that no examples have.
 
     With phi the features of an example, whose last one is 1, and y its class as 1 and 0, sum phi phi^T and sum phi y^T
-    have the counts in their last rows, the second adds up to the last column of the first, and by Cauchy-Schwarz no
-    entry is larger than the squares of its row and of its column allow. That is cheap to see, and keeps what follows
+    have the counts in their last rows, and by Cauchy-Schwarz no entry is larger than the squares of its row and of its
+    column allow. What the second lacks to the last column of the first is the rest: the sum over examples of classes
+    that are no longer an answer, which is nothing where there are none. That is cheap to see, and keeps what follows
     within reason; whether the sums can be factored is seen when they are.
     """
     gram, moments, counts = head.gram, head.moments, head.counts
     examples, lengths = gram[-1, -1], gram.diagonal().clamp_min(0).sqrt()
     limit = lengths * examples.clamp_min(0).sqrt() * ROUNDING
-    possible = bool(examples > 0) and bool((gram.diagonal() >= 0).all()) and bool(rest[-1] >= 0)
-    possible &= bool(torch.isclose(counts.sum() + rest[-1], examples, rtol=ROUNDING))
+    rest = gram[:, -1] - moments.sum(1)
+    without = (examples - counts.sum()).clamp_min(0)
+    possible = bool(examples > 0) and bool((gram.diagonal() >= 0).all())
+    possible &= bool(counts.sum() <= (1 + ROUNDING) * examples)
     possible &= bool(torch.isclose(moments[-1], counts, rtol=ROUNDING).all())
-    possible &= bool(((moments.sum(1) + rest - gram[:, -1]).abs() <= limit).all())
+    possible &= bool((rest.abs() <= (1 + ROUNDING) * lengths * without.sqrt() + limit).all())
     possible &= _is_within(moments, lengths, counts.clamp_min(0).sqrt()) and _is_within(gram, lengths, lengths)
-    possible &= _is_within(rest[:, None], lengths, rest[-1:].clamp_min(0).sqrt())
     if not possible:
         raise FieldError("the sums of its head are not those of any data")
 

@@ -71,9 +71,9 @@ class Wave:
     """When it was learnt."""
     largest_effect: tuple[str, float] | None = None
     """The earlier wave that felt it most, and how much."""
-    statistics: HeldOutStatistics = field(default_factory=no_statistics, compare=False)
+    statistics: HeldOutStatistics = field(default_factory=no_statistics, compare=False, repr=False)
     """What its held-out examples said about probabilities and doubts."""
-    sums: ConjugateHead | None = field(default=None, compare=False)
+    sums: ConjugateHead | None = field(default=None, compare=False, repr=False)
     """Its own share of the head's sums, with an output for each of ``examples``, where it is kept."""
 
     @property
