@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import typer
 
-from ucb.cli import bench, data, model, reproduce, run, tune
+from ucb.cli import bench, data, edit, model, reproduce, run, tune
 from ucb.cli.command import Command, Commands, read_options
 
 COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
@@ -14,6 +14,10 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
     "predict": (model.predict_command, "Classify inputs, and say how sure the model is of each."),
     "show": (model.show_command, "Show what a model file has learnt, and how certain it is."),
     "forget-check": (model.forget_check_command, "Measure how much a model still knows of old data."),
+    "unlearn": (edit.unlearn_command, "Take examples, a wave or a class out of a model again."),
+    "merge": (edit.merge_command, "Make one model of several that learnt at different places."),
+    "init": (edit.init_command, "Make an empty model, with which several places can begin."),
+    "rename": (edit.rename_command, "Give a class of a model another name, or join it with another."),
     "export": (model.export_command, "Write a model as an ONNX file for programs without this package."),
     "run": (run.run_command, "Learn a benchmark's tasks one after another."),
     "resume": (run.resume_command, "Go on with a run that was interrupted."),

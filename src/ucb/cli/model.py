@@ -58,6 +58,9 @@ def learn_command(
     device: Device = "cpu",
     epochs: Annotated[int | None, Option(min=1, help="With ucb-ng: the most epochs a wave may take.")] = None,
     again: Annotated[bool, Option("--again", help="Learn data again that the model has learnt before.")] = False,
+    keep_sums: Annotated[
+        bool, Option("--keep-sums", help="Keep this wave's own sums, so that it can be unlearnt without its data.")
+    ] = False,
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
@@ -70,7 +73,8 @@ def learn_command(
 
     how: dict[str, Any] = {"method": method, "net": net, "trunk": trunk, "label": label, "seed": seed, "epochs": epochs}
     with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
-        report = incremental.learn(model, data, name, device=device, observer=watcher, again=again, embed=embed, **how)
+        how |= {"again": again, "embed": embed, "keep_sums": keep_sums}
+        report = incremental.learn(model, data, name, device=device, observer=watcher, **how)
         watcher.stop()
         with say_done_at_least(f"the wave is learnt, and {model} has it: do not learn it again"):
             show_wave(report, model, verbose)
@@ -98,7 +102,7 @@ def predict_command(
         watcher.stop()
         for remark in found.remarks:
             warn(f"note: {remark}")
-        _show_skipped(found.skipped, verbose or form == "json", on_errors=True)
+        show_skipped(found.skipped, verbose or form == "json", on_errors=True)
         if not found:
             raise RuntimeError("none of the inputs can be read" if found.skipped else "there are no inputs")
         print_answers(found, form)
@@ -185,7 +189,7 @@ def show_wave(report: Report, model: Path, verbose: bool) -> None:
     wave = report.wave
     for remark in report.remarks:
         say(f"note: {remark}")
-    _show_skipped(report.skipped, verbose)
+    show_skipped(report.skipped, verbose)
     number, classes = sum(wave.examples.values()), len(wave.examples)
     new = f", {len(report.new_classes)} of them new" if report.new_classes else ", none of them new"
     what = f"{format_count(number, 'example', 'examples')} of {format_count(classes, 'class', 'classes')}"
@@ -205,7 +209,7 @@ def show_wave(report: Report, model: Path, verbose: bool) -> None:
     say(f"the model is in {model} ({format_bytes(model.stat().st_size)}); the data are no longer needed")
 
 
-def _show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False) -> None:
+def show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False) -> None:
     """Name what could not be read."""
     if not skipped:
         return
@@ -254,6 +258,10 @@ def _show_facts(model: Path, facts: dict[str, Any]) -> None:
     kind = "images" if len(facts["input"]) == 3 else "rows"
     net = f" ({facts['net']})" if facts["net"] else ""
     say(f"{model}: {format_bytes(facts['bytes'])}, {facts['method']}{net}, {kind} of {shape}")
+    if not facts["classes"]:
+        note = next(layer["note"] for layer in facts["layers"] if layer["layer"] == "trunk")
+        say(f"it has learnt nothing yet; its trunk: {note}")
+        return
     classes = [f"{escape(name)} ({number})" for name, number in facts["classes"].items()]
     more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
     say(f"{format_count(len(classes), 'class', 'classes')}: {', '.join(classes[:CLASSES_SHOWN])}{more}\n")
@@ -280,7 +288,7 @@ def _show_check(found: dict[str, Any], verbose: bool) -> None:
 
     for remark in found["remarks"]:
         say(f"note: {remark}")
-    _show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
+    show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
     for what, key in ("class", "classes"), ("wave", "waves"):
         rows = [[e[what], str(e["asked"]), _format_figure(e["now"]), _format_figure(e["then"])] for e in found[key]]
         if rows:

@@ -25,7 +25,7 @@ from torch import Tensor
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.data.readers import Skipped
 from ucb.data.readers.reader import say_first
-from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches
+from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
 from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked
 from ucb.incremental.model import Model
@@ -48,8 +48,9 @@ FITTED = 0.8
 """A mean leverage above which the head meets each example nearly exactly, and says little about others."""
 GRID = 14
 """Features are multiples of 2^-14; with coarser ones, sums of more examples would be exact."""
-LEAST_SHARE = 0.1
-"""The share of a wave that must seem to have been learnt before to count as such."""
+LEAST_SHARE, ERRORS, LEAST_ASKED = 0.1, 4.0, 25
+"""The share of a wave that must seem to have been learnt before to count as such, how many standard errors that must
+be, and of how many examples: by chance no wave must seem familiar, or scores would depend on the order of waves."""
 LEAST_FREE = 1e-6
 """What the leverage of an example leaves of 1 at least: below it there is only rounding."""
 ON_SCORES = "how far scores of its classes move on unseen examples like its own, where 1 turns a yes into a no"
@@ -325,11 +326,11 @@ def share_learnt(leverage: Tensor, unexplained: Tensor, usual: float) -> float:
     gap, known = 1 + leverage - unexplained, 2 * leverage.clamp_max(usual)
     weight = known / (1 + leverage).square()
     total = float((known * weight).sum())
-    if not total > 0:
+    if not total > 0 or len(leverage) < LEAST_ASKED:
         return 0.0
     share = float((weight * gap).sum()) / total
     error = float((weight * (gap - share * known)).square().sum().sqrt()) / total
-    return min(1.0, share) if share > max(LEAST_SHARE, ERRORS_TO_BE_SURE * error) else 0.0
+    return min(1.0, share) if share > max(LEAST_SHARE, ERRORS * error) else 0.0
 
 
 class Familiarity:
@@ -397,7 +398,8 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     counts = at.counts + torch.bincount(classes, minlength=len(model.classes))
     prints = at.contents + sum_hashes(contents, classes, len(model.classes))
     repeats = request.refuse_repeated(model.classes, counts, prints, copies.every)
-    new = (1 - familiarity.share) * copies.different
+    familiar = familiarity.share if repeats is None else 1.0
+    new = (1 - familiar) * copies.different
     learner.repeated += (1 - new) * len(at.prints)
     whole = learner.copy()
     whole.add(features, target)
@@ -407,7 +409,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     some = choose_asked(len(target), request.seed).to(learner.device)
     asked = learner.without(features, target, copies.of_held_out)
     batches = RawPredictionBatches(asked.predict_features, features[some], target[some], learner.values_per_row)
-    given, statistics = request.calibration.update(batches, 1 - familiarity.share)
+    given, statistics = request.calibration.update(batches, 1 - familiar)
     request.observer.moved(len(request.classes), len(request.classes))
     return WaveOutcome(
         learner=whole,
@@ -419,7 +421,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
         statistics=statistics,
         skipped=skipped,
         repeats=repeats,
-        familiar=familiarity.share,
+        familiar=familiar,
         repeated=whole.repeated - (before.repeated if before else 0.0),
         is_overfitted=before is not None and before.posterior.usual_variance > FITTED,
         sums=subtract_heads(whole.head, before.head if before else None, counts) if request.keep_sums else None,

@@ -133,11 +133,12 @@ def learn(
     observer: Observer | None = None,
     pause: float = PAUSE,
     again: bool = False,
+    keep_sums: bool = False,
 ) -> Report:
     """Learn a wave into the model at ``path``, which is made if there is none: what `ucb learn` does.
 
     A wave that the model has learnt before is refused, unless it is wanted ``again``. With ``embed`` the file holds the
-    weights of a pretrained trunk, too.
+    weights of a pretrained trunk, too, and with ``keep_sums`` the wave's own sums, by which it can be unlearnt.
 
     The file stays as it was until the wave is learnt, whatever happens; what has been done is kept beside it every
     ``pause`` seconds, and the same call goes on from there.
@@ -189,6 +190,7 @@ def learn(
                 observer=observer,
                 progress=open_progress,
                 again=again,
+                keep_sums=keep_sums,
             )
         except RepeatedWaveError:
             remove_progress(path)

@@ -141,6 +141,8 @@ class Model:
         began, new, where = time.monotonic(), copy.copy(self), find_device(device)
         if epochs is not None and self.method == "fixed":
             raise ValueError("the fixed way goes through a wave once: epochs go with the method ucb-ng")
+        if keep_sums and self.method != "fixed":
+            raise ValueError(f"{self.method} has no sums that could be kept: they go with the method fixed")
         seed = self.seed if seed is None else seed
         new.label = self.label if label is None else label
         examples = read_labelled(self, data, new.label)

@@ -286,8 +286,9 @@ def _say_what_stays(model: Model, place: int, is_whole: bool) -> list[str]:
         found.append(f"what held-out examples of {wave.name!r} said about doubts and probabilities stays, as sums")
     elif model.earlier is not None and not bool(wave.statistics.moments.any()):
         found.append("what its held-out examples said is part of one sum over waves of an older file, and stays")
-    if later:
-        what = count_words(len(later), "later wave was", "later waves were")
+    own = {model.classes.index(name) for name in wave.examples}
+    if judged := sum(bool(own & set(list_choices(each.choices))) for each in later):
+        what = count_words(judged, "later wave was", "later waves were")
         found.append(f"{what} judged by a model that knew these examples: those figures stay")
     if any(each.repeated for each in later):
         found.append("a later wave counts as a partial repetition of earlier ones, which it may not be any more")
