@@ -15,7 +15,7 @@ import pytest
 from tests.incremental.data import blobs, digits
 from ucb import engine
 from ucb.data.streams import load_mnist
-from ucb.incremental import Model, inputs, learn, trunks
+from ucb.incremental import Model, editing, inputs, learn, trunks
 from ucb.incremental.progress_file import progress_path
 
 KILLS = 80
@@ -119,3 +119,35 @@ def test_eighty_kills_of_learn(tmp_path, monkeypatch, method):
         f"{kills} kills of learn with {method}: {replaced} times it was done, {went_on} times it had progress to keep"
     )
     assert sorted(each.name for each in tmp_path.iterdir()) == ["m.ucb", "whole.ucb"]
+
+
+def test_forty_kills_of_unlearn_and_merge(tmp_path, monkeypatch):
+    """A model is the one before or the one after, whole; a merged one is there, whole, or not at all."""
+    monkeypatch.setattr(trunks, "FILTERS", 40)
+    path, other, out = (tmp_path / name for name in ("m.ucb", "other.ucb", "out.ucb"))
+    wave, moments = digits([2, 3], 600), random.Random(2)
+    learn(path, digits([0, 1], 200), "first")
+    learn(path, wave, "second", keep_sums=True)
+    before = path.read_bytes()
+    other.write_bytes(before)
+    editing.unlearn(other, wave="second")
+    after = other.read_bytes()
+    with_data = finished(lambda: editing.unlearn(path, wave))
+    assert path.read_bytes() == after, "with its data or with its sums, the same bytes remain"
+    other.write_bytes(before)
+    editing.unlearn(other, digits([0, 1], 200))
+    second = finished(lambda: editing.merge([path, other], out))
+    merged, kills = out.read_bytes(), 0
+    while kills < KILLS // 4:
+        path.write_bytes(before)
+        kills += killed(lambda: editing.unlearn(path, wave), moments.uniform(0, with_data))
+        assert path.read_bytes() in (before, after)
+    editing.unlearn(path, wave) if path.read_bytes() == before else None
+    while kills < KILLS // 2:
+        out.unlink(missing_ok=True)
+        kills += killed(lambda: editing.merge([path, other], out), moments.uniform(0, second))
+        assert not out.exists() or out.read_bytes() == merged
+    out.unlink(missing_ok=True)
+    editing.merge([path, other], out)
+    assert out.read_bytes() == merged
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["m.ucb", "other.ucb", "out.ucb"]
