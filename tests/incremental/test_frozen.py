@@ -152,14 +152,15 @@ def test_the_evidence_is_the_density_of_the_targets():
 
 
 @pytest.mark.usefixtures("small")
-def test_novelty_is_the_variance_of_a_score_relative_to_what_was_learnt():
+def test_novelty_is_the_variance_of_a_score_relative_to_that_of_unseen_examples():
+    """Without an example of leverage h, its own phi^T A^-1 phi would be h / (1 - h)."""
     wave = digits([0, 1], 40)
     model = learnt(wave)
     head = model.learner.head
     phi = torch.cat([model.learner.features(wave[0]).double(), torch.ones(80, 1, dtype=torch.float64)], 1)
     inverse = torch.linalg.inv(head.gram + head.ridge * torch.eye(len(head.gram)))
     variance = torch.einsum("ni,ij,nj->n", phi, inverse, phi)
-    expected = (variance / variance.mean()).log()
+    expected = (variance / (variance.mean() / (1 - variance.mean()))).log()
     raw = model.learner.predict_raw(wave[0])
     torch.testing.assert_close(raw.novelty.double(), expected, rtol=1e-3, atol=1e-3)
     torch.testing.assert_close(raw.logits.mean(0).double(), phi @ head.weights, rtol=1e-4, atol=1e-4)

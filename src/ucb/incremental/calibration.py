@@ -5,7 +5,8 @@ wave which is unlearnt takes its own away:
 
 - for each of a ladder of scales, the sum of the held-out NLL with logits times that scale; the least wins.
 - mean and variance of three signs of doubt over held-out examples: log(entropy + 1e-4); the novelty, which is the log
-  of phi^T A^-1 phi relative to its mean over what was learnt; and the strength, the log of |phi| relative to its mean.
+  of phi^T A^-1 phi relative to what it is on average for an unseen example like the learnt ones; and the strength, the
+  log of |phi| relative to its mean.
 - a histogram of the unsureness u = sqrt(max(0, z_entropy)^2 + max(0, z_novelty)^2 + max(0, |z_strength| - 2)^2), z the
   signs standardised by these moments. An example is called unsure above the u that 5 % of the held-out ones exceed.
 

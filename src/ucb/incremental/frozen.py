@@ -111,6 +111,9 @@ class HeadPosterior(NamedTuple):
     inverse_factor: Tensor
     noise: Tensor
     usual_variance: float
+    """The mean leverage h of what was learnt."""
+    unseen_variance: float
+    """What phi^T A^-1 phi is expected to be for an example like those, but not among them: h / (1 - h)."""
     usual_energy: float
     """The mean of |phi|^2 over what was learnt."""
     balance: Tensor
@@ -209,11 +212,13 @@ class FrozenTrunkModel:
             energy = max(float(head.gram.diagonal()[:-1].sum() / examples), 1e-30)
             balance = _balance(head.counts)
             inverse = inverse.to(self.trunk.precision)
-            self._posterior = HeadPosterior(weights, inverse, noise, usual, energy, balance, determined)
+            # What earlier versions kept of held-out examples compares them with the learnt ones themselves.
+            unseen = usual if self.grid is None else usual / max(1 - usual, LEAST_FREE)
+            self._posterior = HeadPosterior(weights, inverse, noise, usual, unseen, energy, balance, determined)
         return self._posterior
 
     def predict_raw(self, x: Tensor) -> RawPrediction:
-        """Return logits under samples of the head, and log(phi^T A^-1 phi / its mean over what was learnt)."""
+        """Return logits under samples of the head, and how unlike what was learnt examples are."""
         return self.predict_features(self.features(x))
 
     @torch.no_grad()
@@ -225,7 +230,7 @@ class FrozenTrunkModel:
         logits = (mean + spread * draw_head_noise(mean.shape[1]).to(mean)) * posterior.balance.to(mean)
         energy = features.double().square().sum(1) / posterior.usual_energy
         strength = (energy + FAINTEST).log().float() / 2
-        return RawPrediction(logits, (variance / posterior.usual_variance).clamp_min(1e-12).log(), strength)
+        return RawPrediction(logits, (variance / posterior.unseen_variance).clamp_min(1e-12).log(), strength)
 
     @torch.no_grad()
     def surprise(self, features: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:

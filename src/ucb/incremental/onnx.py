@@ -209,6 +209,9 @@ def add_frozen_trunk(graph: Graph, learner: FrozenTrunkModel, shape: Sequence[in
         features = _add_rows(graph, trunk, shape)
     else:
         raise ValueError(f"the model cannot be exported: its trunk ({trunk.about}) has no ONNX form yet")
+    if learner.grid is not None:
+        whole = graph.node("Round", graph.node("Mul", features, 2.0**learner.grid))
+        features = graph.node("Mul", whole, 2.0**-learner.grid)
     weights = posterior.weights * posterior.balance
     mean = graph.node("Gemm", features, weights[:-1], weights[-1])
     spread = graph.node("Sqrt", _add_length_squared(graph, features, posterior.inverse_factor))
