@@ -115,14 +115,17 @@ class RowTrunk(Trunk):
     def fit(self, sample: Tensor, seed: int) -> None:
         """Standardise by some examples; a number that never changes among them keeps its scale."""
         numbers = self._numbers(sample).double()
-        self.mean.copy_(numbers.mean(0))
-        spread = (numbers - numbers.mean(0)).square().mean(0).sqrt()
-        self.spread.copy_(torch.where(spread > 1e-6 * numbers.abs().amax(0).clamp_min(1e-30), spread, 1.0))
+        present = (~numbers.isnan()).sum(0).clamp_min(1)
+        mean = numbers.nansum(0) / present
+        spread = ((numbers - mean).square().nansum(0) / present).sqrt()
+        self.mean.copy_(mean)
+        largest = numbers.nan_to_num(nan=0.0).abs().amax(0)
+        self.spread.copy_(torch.where(spread > 1e-6 * largest.clamp_min(1e-30), spread, 1.0))
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Return the features of rows, or of small uint8 images."""
-        standard = ((self._numbers(x) - self.mean) / self.spread).clamp(-FAR, FAR)
+        """Return the features of rows, in which a missing number (NaN) is the mean, or of small uint8 images."""
+        standard = ((self._numbers(x) - self.mean) / self.spread).clamp(-FAR, FAR).nan_to_num(nan=0.0)
         combined = (standard.to(self.precision) @ self.directions.to(self.precision) + self.offsets).relu_().float()
         return torch.cat([standard, combined], 1) if self.shows_numbers else combined
 
