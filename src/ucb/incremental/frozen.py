@@ -20,12 +20,13 @@ from torch import Tensor
 
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.data.readers import Skipped
+from ucb.data.readers.columns import find_marks
 from ucb.data.readers.reader import say_first
 from ucb.incremental.calibration import ERRORS_TO_BE_SURE, RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
 from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked, describe_change, hash_examples
 from ucb.incremental.model import Effect, Model, Wave
-from ucb.incremental.trunks import OWN, SAMPLED, Trunk, build_trunk
+from ucb.incremental.trunks import OWN, SAMPLED, RowTrunk, Trunk, build_trunk
 from ucb.seeds import generator_for
 
 PAIRS = 16
@@ -422,7 +423,10 @@ def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
         if not parts:
             why = say_first(": ", request.examples.skipped)
             raise ValueError(f"none of {len(chosen)} examples can be read{why}")
-        trunk.fit(torch.cat(parts), request.seed)
+        sample = torch.cat(parts)
+        trunk.fit(sample, request.seed)
+        if model.kinds is not None and isinstance(trunk, RowTrunk):
+            trunk.fit_marks(sample, torch.tensor(find_marks(model.kinds)))
     return trunk
 
 

@@ -37,7 +37,7 @@ CIRCLES = (365.2425, 7.0, 1.0)
 """Days in a year, a week and a day."""
 WIDTHS = {NUMBER: 1, DATE: 1 + 2 * len(CIRCLES)}
 """How many numbers a value becomes; one more where values may be missing."""
-FEWEST, FEW, MOST = 4, 32, 256
+FEWEST, FEW, MOST = 4, 64, 256
 """Places of a text column: the fewest where there are very many columns, the fewest otherwise, and the most."""
 ROOM = 1000
 """So many numbers a row becomes at most, unless it has very many columns."""
@@ -153,6 +153,11 @@ def expand(kinds: Sequence[ColumnKind], cells: Cells) -> Cells:
                 own[:, -1] = np.isnan(values)
         begin += width
     return found
+
+
+def find_marks(kinds: Sequence[ColumnKind]) -> list[bool]:
+    """Return which of the numbers that a row becomes say yes or no: the places of texts, and whether one is missing."""
+    return [kind.kind == TEXT or place >= WIDTHS[kind.kind] for kind in kinds for place in range(kind.width)]
 
 
 def _circle(days: Cells) -> npt.NDArray[np.float64]:
