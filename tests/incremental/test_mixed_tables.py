@@ -142,6 +142,27 @@ def test_marks_stay_and_combinations_vary_as_those_of_numbers():
     assert float(standard[7, 20]) == pytest.approx(1 - 1 / 400)
 
 
+def test_a_model_leaves_marks_as_they_are(model):
+    spread, kinds = model.learner.trunk.spread, model.kinds
+    assert [kind.width for kind in kinds] == [64, 2, 1, 7]
+    assert set(spread[:64].tolist()) == {1.0, float(torch.tensor(1 / 3))}
+    assert float(spread[65]) == 1, "whether a size is missing"
+    assert float(spread[64]) > 2
+
+
+def test_rows_that_are_numbers_already_change_nothing_about_columns(model, tmp_path):
+    from ucb.data.readers import open_labelled
+
+    path = write_table(tmp_path / "b.csv", make_rows(1))
+    examples = open_labelled(path, model.shape, columns=model.columns, kinds=model.kinds)
+    x = torch.cat([some for _, some in examples.batches(torch.arange(len(examples)), 50)])
+    usable = ~x.isnan().any(1)
+    before = (model.columns, model.kinds)
+    model.learn((x[usable], [label for label, good in zip(examples.labels, usable, strict=True) if good]))
+    assert (model.columns, model.kinds) == before
+    assert len(model.predict(path)) == 90
+
+
 def test_a_text_never_seen_before_raises_doubt(tmp_path):
     model = Model()
     model.learn(write_table(tmp_path / "a.csv", make_rows(0, 100)))

@@ -113,6 +113,9 @@ def test_a_first_wave_settles_what_columns_hold(tmp_path):
     assert np.isnan(late[gone, :7]).all()
     np.testing.assert_array_equal(late[:, 7], gone)
     np.testing.assert_allclose(late[~gone, 5:7], [[0, -1]] * (~gone).sum(), atol=1e-6)  # noon
+    weekdays = np.array([date(2024, 3, row % 28 + 1).weekday() - 3 for row in range(n)])[~gone]  # from Thursday
+    week = 2 * np.pi * weekdays / 7
+    np.testing.assert_allclose(late[~gone, 3:5], np.stack([np.sin(week), np.cos(week)], 1), atol=1e-6)
 
 
 def test_a_table_of_numbers_alone_is_as_it_was(tmp_path):
