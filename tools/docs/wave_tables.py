@@ -96,7 +96,8 @@ def _so_far(title: str, runs: list[Runs]) -> str:
 def mixed_tables() -> str:
     """Return a row for each table that `tables.py` learnt, beside logistic regression."""
     lines = [
-        "| table | rows, columns | logistic regression | `ucb learn`, one wave | difference | three waves | difference |",
+        "| table | rows, columns | logistic regression | `ucb learn`, one wave | difference |"
+        " three waves | difference |",
         "| --- |" + " --- |" * 6,
     ]
     for name, found in json.loads((RESULTS / "tables.json").read_text())["sets"].items():
