@@ -4,6 +4,7 @@ import json
 from itertools import pairwise
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from ucb.incremental.trunks import build_trunk
@@ -77,6 +78,22 @@ def test_the_fixed_trunk_is_the_better_one():
     for data in SHAPES:
         fixed, ongoing = ([run["accuracy"] for run in runs(data, method)] for method in ("fixed", "ucb-ng"))
         assert min(fixed) > max(ongoing)
+
+
+def test_tables_as_they_are_are_learnt_no_worse_than_by_logistic_regression():
+    """By no more than one standard error of the paired difference, which is recomputed here; chance is one row."""
+    found = json.loads((RESULTS / "tables.json").read_text())
+    assert set(found["sets"]) == {"penguins", "wine", "breast_cancer", "digits"}
+    for table in found["sets"].values():
+        for way in ("ucb", "ucb_three_waves"):
+            ours, theirs = table[way], table["logistic_regression"]
+            assert len(ours) == len(theirs) == found["splits"] == 5
+            differences = np.subtract(ours, theirs)
+            error = differences.std(ddof=1) / 5**0.5
+            assert differences.mean() >= -error - 1e-9
+            assert table[f"{way}_beside_it"] == pytest.approx(
+                {"difference": differences.mean(), "standard_error": error}
+            )
 
 
 def test_dividing_by_the_root_of_the_count_is_near_the_best_and_far_above_nothing():

@@ -59,7 +59,7 @@ def test_json_has_the_names_whatever_the_terminal(known):
 
 def test_numbers_and_nouns_agree(tmp_path):
     table, model = tmp_path / "one.csv", tmp_path / "m.ucb"
-    table.write_text("label,u,v\na,1,2\na,x,3\n")
+    table.write_text("label,u,v\na,1,2\na,inf,3\n")
     said = ask("learn", model, table).out
     assert "1 example could not be read and is left out:" in said
     assert "learnt 'wave 1': 1 example of 1 class, 1 of them new" in said

@@ -88,7 +88,7 @@ def test_rows_of_which_none_can_be_used_are_not_listed_for_ever(tmp_path, monkey
     path = tmp_path / "wave.csv"
     path.write_text("p,label\n1,a\n" + "\n".join("x,a" for _ in range(200)))
     with pytest.raises(ValueError, match=r"more than 100 rows cannot be used; row 2: column 'p' holds 'x'"):
-        open_labelled(path)
+        open_labelled(path, (1,))
 
 
 @pytest.mark.usefixtures("low")

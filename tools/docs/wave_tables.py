@@ -1,4 +1,4 @@
-"""What `waves.py` measured, as the tables of docs/learn-from-your-data.md."""
+"""What `waves.py` and `tables.py` measured, as the tables of docs/learn-from-your-data.md."""
 
 from __future__ import annotations
 
@@ -93,4 +93,22 @@ def _so_far(title: str, runs: list[Runs]) -> str:
     return f"| {title} | {' | '.join(f'{figure:.2f} %' for figure in [*figures, first, later])} |"
 
 
-TABLES: dict[str, Callable[[], str]] = {"waves": waves, "first-waves": first_waves}
+def mixed_tables() -> str:
+    """Return a row for each table that `tables.py` learnt, beside logistic regression."""
+    lines = [
+        "| table | rows, columns | logistic regression | `ucb learn`, one wave | difference |"
+        " three waves | difference |",
+        "| --- |" + " --- |" * 6,
+    ]
+    for name, found in json.loads((RESULTS / "tables.json").read_text())["sets"].items():
+        cells = [name.replace("_", " "), f"{found['rows']:,}, {found['columns']}"]
+        cells.append(f"{100 * mean(found['logistic_regression']):.2f} %")
+        for way in ("ucb", "ucb_three_waves"):
+            beside = found[f"{way}_beside_it"]
+            cells.append(f"{100 * mean(found[way]):.2f} %")
+            cells.append(f"{100 * beside['difference']:+.2f} +- {100 * beside['standard_error']:.2f}")
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+TABLES: dict[str, Callable[[], str]] = {"waves": waves, "first-waves": first_waves, "mixed-tables": mixed_tables}

@@ -161,15 +161,15 @@ class BayesianNetModel:
         """Standardise by some examples of the first wave."""
         numbers = sample.double() / 255 if sample.dtype == torch.uint8 else sample.double()
         axes = [0, *range(2, numbers.dim())]
-        mean = numbers.mean(axes, keepdim=True)
-        spread = (numbers - mean).square().mean(axes, keepdim=True).sqrt()
+        mean = numbers.nanmean(axes, keepdim=True).nan_to_num(nan=0.0)
+        spread = (numbers - mean).square().nanmean(axes, keepdim=True).sqrt()  # NaN counts as no spread
         self.mean.copy_(mean[0])
         self.spread.copy_(torch.where(spread > 1e-6, spread, 1.0)[0])
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Return examples as the net reads them."""
+        """Return examples as the net reads them; a missing number (NaN) is the mean."""
         numbers = x.float() / 255 if x.dtype == torch.uint8 else x
-        return ((numbers - self.mean) / self.spread).clamp(-10, 10)
+        return ((numbers - self.mean) / self.spread).clamp(-10, 10).nan_to_num(nan=0.0)
 
     def tensors(self) -> dict[str, Tensor]:
         """Return all that was learnt: weights, and for each Gaussian one its precision and its rate."""

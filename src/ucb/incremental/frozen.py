@@ -24,12 +24,13 @@ from torch import Tensor
 
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.data.readers import Skipped
+from ucb.data.readers.columns import find_marks
 from ucb.data.readers.reader import say_first
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
 from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked
 from ucb.incremental.model import Model
-from ucb.incremental.trunks import OWN, SAMPLED, Trunk, build_trunk
+from ucb.incremental.trunks import OWN, SAMPLED, RowTrunk, Trunk, build_trunk
 from ucb.incremental.waves import Effect, Wave, describe_change, hash_examples, sum_hashes
 from ucb.seeds import generator_for
 
@@ -487,7 +488,10 @@ def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
         if not parts:
             why = say_first(": ", request.examples.skipped)
             raise ValueError(f"none of {len(chosen)} examples can be read{why}")
-        trunk.fit(torch.cat(parts), request.seed)
+        sample = torch.cat(parts)
+        trunk.fit(sample, request.seed)
+        if model.kinds is not None and isinstance(trunk, RowTrunk):
+            trunk.fit_marks(sample, torch.tensor(find_marks(model.kinds)))
     return trunk
 
 

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ucb.data.readers import ExampleReader, Shape, Skipped, open_labelled, open_unlabelled
+from ucb.data.readers.reader import quote
 from ucb.incremental.checked_file import LONGEST_NAME, check_text
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def read_labelled(model: Model, data: Data, label: str | None = None) -> Example
     """Return labelled examples, in the model's shape where one is settled."""
     like, columns = model.shape, model.columns
     if isinstance(data, str | Path):
-        examples = open_labelled(Path(data), like, label=label, columns=columns)
+        examples = open_labelled(Path(data), like, label=label, columns=columns, kinds=model.kinds)
     elif isinstance(data, ExampleReader):
         examples = data
     elif isinstance(data, tuple) and len(data) == 2:
@@ -76,6 +77,7 @@ def read_labelled(model: Model, data: Data, label: str | None = None) -> Example
     if examples.labels is None:
         raise ValueError("the examples have no labels to learn from")
     _check_shape("examples", examples.shape, model)
+    _check_gaps(examples, model)
     if len(examples) == 0:
         raise ValueError("there are no examples")
     for name in set(examples.labels):
@@ -96,19 +98,31 @@ def read_unlabelled(model: Model, data: Inputs) -> ExampleReader:
         paths = [data] if isinstance(data, str | Path) else data
         if not all(isinstance(each, str | Path) for each in paths):
             raise ValueError("inputs must be paths, or one array of numpy or tensor with all of them")
-        examples = open_unlabelled([str(each) for each in paths], model.shape, columns=model.columns)
+        named = [str(each) for each in paths]
+        examples = open_unlabelled(named, model.shape, columns=model.columns, kinds=model.kinds)
     else:
         examples = ArrayExamples(data)
     _check_shape("inputs", examples.shape, model)
+    _check_gaps(examples, model)
     return examples
 
 
 def _check_shape(what: str, shape: Shape, model: Model) -> None:
     """Refuse examples that are not of the model's shape; a trunk that resizes images takes any image."""
     is_alike = len(shape) == 3 if model.resizes else model.shape in (None, tuple(shape))
+    if not is_alike and model.kinds is not None:
+        raise ValueError(
+            f"the model learnt a table with text, dates or missing values: give the {what} as such a table"
+        )
     if not is_alike:
         known = "images" if model.resizes else tuple(model.shape or ())
         raise ValueError(f"the {what} have shape {tuple(shape)}, and the model knows {known}")
+
+
+def _check_gaps(examples: ExampleReader, model: Model) -> None:
+    """Refuse missing values where a module of the user's would have to make something of them."""
+    if isinstance(model.trunk, nn.Module) and (missing := getattr(examples, "missing", [])):
+        raise ValueError(f"a module as the trunk takes no missing values, and there are some in {quote(missing)}")
 
 
 def split_portions(

@@ -73,7 +73,7 @@ def find_difference(first: Model, other: Model) -> str:
         if model.method != "fixed":
             return f"models that learn with {model.method} cannot be merged: their weights are no sums of examples"
     a, b = _learner(first), _learner(other)
-    if (first.shape, first.columns) != (other.shape, other.columns):
+    if (first.shape, first.columns, first.kinds) != (other.shape, other.columns, other.kinds):
         return "they learn examples of different forms"
     is_same = a.trunk.facts == b.trunk.facts and a.grid == b.grid and a.trunk.features == b.trunk.features
     if is_same and a.trunk.is_made:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from ucb.checks import find_device
-from ucb.data.readers import ExampleReader, Shape, Skipped
+from ucb.data.readers import ColumnKind, ExampleReader, Shape, Skipped
 from ucb.incremental.calibration import HeldOutStatistics, ScoreCalibration
 from ucb.incremental.checked_file import check_whole
 from ucb.incremental.inputs import Data, Inputs, read_labelled
@@ -82,6 +82,8 @@ class Model:
         if trunk is not None:
             self._take_trunk(trunk)
         self.columns: list[str] | None = None
+        self.kinds: list[ColumnKind] | None = None
+        """What a table's columns hold, settled by the first wave; None if all are plain numbers."""
         self.label: str | None = None
         """The column with the labels, where the data are a table and the column was named."""
         self.classes: list[str] = []
@@ -152,7 +154,9 @@ class Model:
         name = choose_name(self.waves, name)
         new_classes = sorted(set(examples.labels) - set(self.classes))
         new.classes = self.classes + new_classes
-        new.shape, new.columns = new.shape if new.resizes else tuple(examples.shape), examples.columns
+        new.shape = new.shape if new.resizes else tuple(examples.shape)
+        if new.kinds is None:
+            new.columns, new.kinds = examples.columns, getattr(examples, "kinds", None)
         new.calibrate()
         request = WaveRequest(
             examples=examples,

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor, nn
 
-from ucb.data.readers import Shape
+from ucb.data.readers import ColumnKind, Shape
 from ucb.incremental import checked_file
 from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors, check_text, check_whole
 from ucb.incremental.frozen import FrozenTrunkModel
@@ -56,6 +56,7 @@ def to_bytes(model: Model) -> bytes:
         "seed": model.seed,
         "shape": list(model.shape or ()),
         "columns": model.columns,
+        **({} if model.kinds is None else {"kinds": model.kinds}),
         "label": model.label,
         "classes": model.classes,
         "waves": notes,
@@ -87,13 +88,19 @@ def _understand(content: checked_file.Content, path: str, trunk: nn.Module | Non
 
 
 def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module | None) -> Model:
-    fields.only("method", "net", "seed", "shape", "columns", "label", "classes", "waves", "way", "earlier")
+    fields.only("method", "net", "seed", "shape", "columns", "kinds", "label", "classes", "waves", "way", "earlier")
     method = fields.one_of("method", METHODS)
     model = Model(method, net=fields.optional_text("net"), seed=fields.whole("seed"))
     model.shape = _check_shape(fields)
     model.columns = None if fields.get("columns") is None else fields.list("columns", check_text, MOST_COLUMNS)
-    if model.columns is not None and (len(model.shape) != 1 or len(model.columns) != model.shape[0]):
-        raise FieldError("columns do not fit the shape")
+    if "kinds" in fields.values:  # a model of plain numbers has none
+        model.kinds = fields.list("kinds", _check_kind, MOST_COLUMNS)
+        if model.columns is None or len(model.columns) != len(model.kinds):
+            raise FieldError("columns do not fit their kinds")
+    if model.columns is not None:
+        numbers = len(model.columns) if model.kinds is None else sum(kind.width for kind in model.kinds)
+        if model.shape != (numbers,):
+            raise FieldError("columns do not fit the shape")
     model.label = fields.optional_text("label")
     model.classes = fields.list("classes", check_text, MOST_CLASSES)
     if len(set(model.classes)) < len(model.classes):
@@ -122,6 +129,13 @@ def _check_shape(fields: Fields) -> Shape:
     if len(shape) == 1 or (len(shape) == 3 and shape[0] in (1, 3) and max(shape[1:]) <= LONGEST_SIDE):
         return shape
     raise FieldError(f"shape is {list(shape)}, neither an image's nor a row's")
+
+
+def _check_kind(where: str, value: Any) -> ColumnKind:
+    match value:
+        case [str(kind), int(width)] if not isinstance(width, bool) and (found := ColumnKind(kind, width)).is_possible:
+            return found
+    raise FieldError(f"{where} is no kind of column")
 
 
 def _split_frozen(learner: FrozenTrunkModel) -> Parts:

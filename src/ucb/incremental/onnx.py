@@ -82,6 +82,9 @@ def to_onnx(model: Model) -> bytes:
     """Return a model as the bytes of an ONNX file."""
     learner, graph = model.known, Graph()
     assert model.shape is not None
+    if model.kinds is not None:
+        said = "it learnt a table with text, dates or missing values, which an ONNX file does not turn into numbers"
+        raise ValueError(f"the model cannot be exported: {said}")
     if isinstance(learner, FrozenTrunkModel):
         logits = add_frozen_trunk(graph, learner, model.shape)
     else:

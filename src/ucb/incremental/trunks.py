@@ -29,6 +29,8 @@ SHOWN_AS_THEY_ARE = 1000
 """A row with at most so many numbers shows them beside their combinations."""
 FAR = 10.0
 """Standardised numbers go no further from 0 than this: one wild value must not drown the rest."""
+NEW = 3.0
+"""What a text counts at a place where none has been, in place of 1."""
 SAMPLED = 2000
 """Examples of the first wave from which a trunk is made."""
 
@@ -115,16 +117,34 @@ class RowTrunk(Trunk):
     def fit(self, sample: Tensor, seed: int) -> None:
         """Standardise by some examples; a number that never changes among them keeps its scale."""
         numbers = self._numbers(sample).double()
-        self.mean.copy_(numbers.mean(0))
-        spread = (numbers - numbers.mean(0)).square().mean(0).sqrt()
-        self.spread.copy_(torch.where(spread > 1e-6 * numbers.abs().amax(0).clamp_min(1e-30), spread, 1.0))
+        present = (~numbers.isnan()).sum(0).clamp_min(1)
+        mean = numbers.nansum(0) / present
+        spread = ((numbers - mean).square().nansum(0) / present).sqrt()
+        self.mean.copy_(mean)
+        largest = numbers.nan_to_num(nan=0.0).abs().amax(0)
+        self.spread.copy_(torch.where(spread > 1e-6 * largest.clamp_min(1e-30), spread, 1.0))
+
+    def fit_marks(self, sample: Tensor, marks: Tensor) -> None:
+        """Leave numbers that say yes or no as they are, but for their mean, after the others are standardised.
+
+        ``marks`` says which these are, mostly the places of texts (:mod:`ucb.data.readers.columns`). Standardised,
+        a rare text would be further from 0 than all else of its row. A place where no text has been is made larger, so
+        that a new text is noticed. And as rows are mostly 0 then, directions are made longer, so that combinations vary
+        as much as those of numbers do.
+        """
+        self.spread[marks] = torch.where(sample.amax(0) > 0, 1.0, 1 / NEW)[marks]
+        lengths = self._standardise(sample).double().square().sum(1)
+        self.directions *= math.sqrt(len(marks) / max(1.0, float(lengths.mean())))
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Return the features of rows, or of small uint8 images."""
-        standard = ((self._numbers(x) - self.mean) / self.spread).clamp(-FAR, FAR)
+        """Return the features of rows, in which a missing number (NaN) is the mean, or of small uint8 images."""
+        standard = self._standardise(x)
         combined = (standard.to(self.precision) @ self.directions.to(self.precision) + self.offsets).relu_().float()
         return torch.cat([standard, combined], 1) if self.shows_numbers else combined
+
+    def _standardise(self, x: Tensor) -> Tensor:
+        return ((self._numbers(x) - self.mean) / self.spread).clamp(-FAR, FAR).nan_to_num(nan=0.0)
 
     def _numbers(self, x: Tensor) -> Tensor:
         return x.flatten(1).float() / 255 if x.dtype == torch.uint8 else x.flatten(1)

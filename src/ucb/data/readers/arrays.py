@@ -158,7 +158,7 @@ def read_array_examples(path: Path, like: Shape | None, *, with_labels: bool) ->
         if x.shape[1] > ceilings.COLUMNS:
             raise ValueError(f"{where} has {x.shape[1]:,} columns, and {ceilings.COLUMNS:,} are the most")
         names = [f"column {place + 1}" for place in range(x.shape[1])]
-        choice = ColumnChoice(where, None if labels is None else -1, list(range(x.shape[1])), names, [])
+        choice = ColumnChoice(where, None if labels is None else -1, list(range(x.shape[1])), names, [], None)
         return TableRows(path, choice, None).gather(_blocks(x, labels))
     if like is not None and len(like) != 3:
         raise ValueError(f"{where} holds images, and the model learnt {describe_shape(like)}")
@@ -218,7 +218,10 @@ def _blocks(x: npt.NDArray[Any], labels: list[str | None] | None) -> Iterator[Ro
     for start in range(0, len(x), ROWS):
         with np.errstate(over="ignore", invalid="ignore"):
             numbers = x[start : start + ROWS].astype(np.float32)
-        yield RowBlock(numbers, None if labels is None else labels[start : start + ROWS])
+        finite = np.isfinite(numbers)
+        odd = {row: int(finite[row].argmin()) + 1 for row in np.flatnonzero(~finite.all(axis=1)).tolist()}
+        whys = {row: f"column 'column {place}' is missing or not finite" for row, place in odd.items()}
+        yield RowBlock(numbers, None if labels is None else labels[start : start + ROWS], whys=whys)
 
 
 def _describe(array: npt.NDArray[Any]) -> str:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from ucb.data.readers.arrays import describe_shape, read_array_examples
+from ucb.data.readers.columns import ColumnKind
 from ucb.data.readers.folders import NO_IMAGES, ImageFiles, Walk, is_pattern, match_pattern, read_class_folders, remark
 from ucb.data.readers.parquet import read_parquet
 from ucb.data.readers.reader import ExampleReader, Shape, Skipped, as_text
@@ -22,13 +23,19 @@ STANDARD_INPUT = "-"
 
 
 def open_labelled(
-    path: Path | str, like: Shape | None = None, *, label: str | None = None, columns: list[str] | None = None
+    path: Path | str,
+    like: Shape | None = None,
+    *,
+    label: str | None = None,
+    columns: list[str] | None = None,
+    kinds: Sequence[ColumnKind] | None = None,
 ) -> ExampleReader:
     """Read a wave: a folder of class folders with images, a table (.csv, .tsv, .parquet) or an .npz file.
 
     With ``like``, the shape a model has settled on, images are converted to it and rows must have it; without, it is
     settled here (see `images.settle_shape`). ``label`` names a table's column of labels, which need not be named if
-    exactly one is called label, class or target; ``columns`` are the columns of numbers that a model knows.
+    exactly one is called label, class or target; ``columns`` are those that a model knows, and ``kinds`` is what they
+    hold, None if all are plain numbers.
     """
     path = Path(path)
     if label is not None and path.exists() and path.suffix.lower() not in TABLES:
@@ -36,11 +43,17 @@ def open_labelled(
     if path.is_dir():
         _check_kind(path, like, images=True)
         return read_class_folders(path, like)
-    return _open_file(path, like, with_labels=True, label=label, columns=columns)
+    choose_columns = partial(choose, with_labels=True, label=label, columns=columns, kinds=kinds, like=like)
+    return _open_file(path, like, choose_columns, with_labels=True)
 
 
 def open_unlabelled(
-    inputs: Sequence[str | Path], like: Shape, *, columns: list[str] | None = None, stdin: Iterable[str] | None = None
+    inputs: Sequence[str | Path],
+    like: Shape,
+    *,
+    columns: list[str] | None = None,
+    kinds: Sequence[ColumnKind] | None = None,
+    stdin: Iterable[str] | None = None,
 ) -> ExampleReader:
     """Read input to answer about, in the shape ``like``; labels it may have are not looked at.
 
@@ -55,16 +68,15 @@ def open_unlabelled(
         if (ending in TABLES or ending == ARRAYS) and not Path(text).is_dir() and not is_pattern(text):
             if len(given) > 1:
                 raise ValueError(f"{as_text(text)} must be the only input: a table cannot be mixed with others")
-            return _open_file(Path(text), like, with_labels=False, label=None, columns=columns)
+            choose_columns = partial(choose, with_labels=False, columns=columns, kinds=kinds, like=like)
+            return _open_file(Path(text), like, choose_columns, with_labels=False)
     if len(like) == 1 and given:
         expected = "give one file .csv, .tsv, .npz or .parquet"
         raise ValueError(f"the model learnt {describe_shape(like)}: {expected}, not {given[0]!r}")
     return _images(given, like, stdin)
 
 
-def _open_file(
-    path: Path, like: Shape | None, *, with_labels: bool, label: str | None, columns: list[str] | None
-) -> ExampleReader:
+def _open_file(path: Path, like: Shape | None, choose_columns: Chooser, *, with_labels: bool) -> ExampleReader:
     """Read a table or an .npz file."""
     if not path.is_file():
         raise FileNotFoundError(f"there is no file or folder {as_text(str(path))}")
@@ -73,7 +85,7 @@ def _open_file(
         return read_array_examples(path, like, with_labels=with_labels)
     if ending in TABLES:
         _check_kind(path, like, images=False)
-        return TABLES[ending](path, partial(choose, with_labels=with_labels, label=label, columns=columns, like=like))
+        return TABLES[ending](path, choose_columns)
     name = as_text(str(path))
     raise ValueError(f"{name} is neither a folder of class folders nor a file .csv, .tsv, .npz or .parquet")
 

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from ucb.data.readers.columns import Values
 from ucb.data.readers.reader import as_labels, as_text, short
-from ucb.data.readers.tables import Chooser, ColumnChoice, RowBlock, TableRows, describe_fault, parse_number
+from ucb.data.readers.tables import Chooser, ColumnChoice, TableRows, make_block, settle_kinds
 from ucb.storage import ceilings, open_checked
 
 VALUES = 1 << 20
 TEXTS, BYTES = ("string", "large_string", "string_view"), ("binary", "large_binary", "binary_view")
 """What pyarrow calls its types; older versions do not know all of them."""
+NOT_A_TIME = -(1 << 63)
+"""What numpy has in place of a missing date."""
 
 
 class DamagedTableError(Exception):
@@ -41,12 +44,19 @@ def read_parquet(path: Path, choose: Chooser) -> TableRows:
             for place, name in zip(choice.positions, choice.names, strict=True):
                 kind = schema.field(place).type
                 if not _is_usable(arrow.types, kind):
-                    said = f"holds {short(str(kind))}, and only numbers can be learnt"
+                    said = f"holds {short(str(kind))}, and only numbers, dates and texts can be learnt"
                     raise ValueError(f"{where}: column {name!r} {said}")
             if choice.label is not None and not _is_label(arrow.types, kind := schema.field(choice.label).type):
                 said = f"holds {short(str(kind))}, and a label must be one text, number or date"
                 raise ValueError(f"{where}: column {header[choice.label]!r} {said}")
-            return TableRows(path, choice, choice.names).gather(_blocks(arrow, table, header, choice))
+            if choice.kinds is None:
+                choice = settle_kinds(choice, (values for values, _ in _read_columns(arrow, table, header, choice, ())))
+            label = () if choice.label is None else (header[choice.label],)
+            blocks = (
+                make_block(choice, values, labels)
+                for values, labels in _read_columns(arrow, table, header, choice, label)
+            )
+            return TableRows(path, choice, choice.names).gather(blocks)
         except DamagedTableError as error:
             raise ValueError(f"{where} is no parquet file, or damaged: {error}") from None
 
@@ -69,7 +79,8 @@ def _ask(question: Any) -> Any:
 def _is_usable(types: Any, kind: Any) -> bool:
     if types.is_dictionary(kind):
         return _is_usable(types, kind.value_type)
-    tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    tests = [types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null]
+    tests += [types.is_date, types.is_timestamp]
     return any(test(kind) for test in tests) or str(kind) in TEXTS
 
 
@@ -82,41 +93,30 @@ def _is_label(types: Any, kind: Any) -> bool:
     return bool(is_bytes or types.is_temporal(kind) or _is_usable(types, kind))
 
 
-def _blocks(arrow: Any, table: Any, header: list[str], choice: ColumnChoice) -> Iterator[RowBlock]:
-    places = [*choice.positions, *([] if choice.label is None else [choice.label])]
-    wanted = [header[place] for place in places]
+def _read_columns(
+    arrow: Any, table: Any, header: list[str], choice: ColumnChoice, label: Sequence[str]
+) -> Iterator[tuple[list[Values], list[str | None] | None]]:
+    """Yield the values of each column in some rows, and their labels where the label's column is named."""
+    names = [header[place] for place in choice.positions]
+    wanted = [*names, *label]
     size = max(1, VALUES // len(wanted))
     pieces = _ask(lambda: table.iter_batches(batch_size=size, columns=wanted, use_threads=False))
     while (piece := _ask(lambda: next(pieces, None))) is not None:
         if piece.num_rows:
-            yield _ask(lambda piece=piece: _block(arrow, piece, header, choice))
+            values = [_ask(lambda name=name, piece=piece: _read_values(arrow, piece.column(name))) for name in names]
+            labels = [_ask(lambda n=name, p=piece: as_labels(_plain(arrow, p.column(n)).to_pylist())) for name in label]
+            yield values, labels[0] if labels else None
 
 
-def _block(arrow: Any, piece: Any, header: list[str], choice: ColumnChoice) -> RowBlock:
-    """Return rows of pyarrow as numbers: what is missing is NaN, and text is read as in a text file."""
-    numbers = np.empty((piece.num_rows, len(choice.positions)), np.float32)
-    whys: dict[int, str] = {}
-    without: dict[int, str] = {}
-    for place, (position, name) in enumerate(zip(choice.positions, choice.names, strict=True)):
-        values = _plain(arrow, piece.column(header[position]))
-        if str(values.type) in TEXTS:
-            texts = [text or "" for text in values.to_pylist()]
-            read = [parse_number(text) for text in texts]
-            for row, value in enumerate(read):
-                if value is None:
-                    whys.setdefault(row, describe_fault(name, texts[row]))
-            if all(value is None for value in read):
-                without[place] = short(next((text.strip() for text in texts if text.strip()), ""))
-            found = np.array([float("nan") if value is None else value for value in read])
-        else:
-            found = values.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False)
-        with np.errstate(over="ignore"):
-            numbers[:, place] = found
-    labels = None
-    if choice.label is not None:
-        values = _plain(arrow, piece.column(header[choice.label]))
-        labels = as_labels(values.to_pylist())
-    return RowBlock(numbers, labels, None, whys, without)
+def _read_values(arrow: Any, column: Any) -> Values:
+    """Return a column of pyarrow as texts, dates or numbers; what is missing is an empty text, NaT or NaN."""
+    values = _plain(arrow, column)
+    if str(values.type) in TEXTS:
+        return [text or "" for text in values.to_pylist()]
+    if arrow.types.is_date(values.type) or arrow.types.is_timestamp(values.type):
+        exact = values.cast(arrow.timestamp("us", getattr(values.type, "tz", None)), safe=False)
+        return np.asarray(exact.cast(arrow.int64()).fill_null(NOT_A_TIME).to_numpy()).view("datetime64[us]")
+    return np.asarray(values.cast(arrow.float64(), safe=False).to_numpy(zero_copy_only=False))
 
 
 def _plain(arrow: Any, values: Any) -> Any:

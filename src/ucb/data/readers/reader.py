@@ -52,7 +52,7 @@ class ExampleReader(Protocol):
     labels: list[str] | None
     """The class of each as text in any script; None where labels were not asked for."""
     columns: list[str] | None
-    """The names of a table's columns of numbers."""
+    """The names of a table's columns."""
     skipped: list[Skipped]
     """What is left out; it grows while examples are read, because what cannot be read is found then."""
     remarks: list[str]
@@ -67,7 +67,8 @@ class ExampleReader(Protocol):
     def batches(self, indices: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor]]:
         """Yield the positions of up to ``size`` examples, and them: uint8 [n, C, H, W] or float32 [n, F].
 
-        What cannot be read is left out of both and added to ``skipped``.
+        NaN stands for a number that is missing in a table. What cannot be read is left out of both and added to
+        ``skipped``.
         """
 
 

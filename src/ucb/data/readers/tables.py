@@ -1,8 +1,9 @@
-"""Tables: which columns are the label and the numbers, rows of numbers gathered block by block, and tables as text.
+"""Tables: which columns are the label and what is learnt from, rows gathered block by block, and tables as text.
 
-A row with a value that is missing, not finite or no number is left out and listed. A column that has a number in no row
-is named in an error instead. A text table is UTF-8; its first line names the columns, and commas, semicolons or tabs
-part its values.
+What a column holds is settled by the first wave (:mod:`ucb.data.readers.columns`). A row with a value of another kind,
+or with a number that is not finite, is left out and listed; a missing value is none of these. A column that has nothing
+but values of another kind is named in an error instead. A text table is UTF-8; its first line names the columns, and
+commas, semicolons or tabs part its values.
 """
 
 from __future__ import annotations
@@ -11,10 +12,9 @@ import csv
 import io
 from array import array
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
-from operator import itemgetter
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TextIO
 
@@ -22,6 +22,17 @@ import numpy as np
 import numpy.typing as npt
 
 from ucb.data.readers import reader
+from ucb.data.readers.columns import (
+    PLAIN,
+    Cells,
+    ColumnKind,
+    ColumnSurvey,
+    Values,
+    choose_kinds,
+    expand,
+    parse_number,
+    read_cells,
+)
 from ucb.data.readers.reader import InOneFile, Shape, Skipped, as_text, count_words, find_lonely, one_form, quote, short
 from ucb.storage import ceilings, open_checked
 
@@ -29,7 +40,7 @@ USUAL_LABELS = ("label", "class", "target")
 PANDAS_INDEX = "__index_level_"
 NOT_THE_MODELS = ("column is not the model's and is left out", "columns are not the model's and are left out")
 ENOUGH = 1000
-"""After so many rows without a single number in a column it is taken for text."""
+"""After so many rows without a single value of a column's kind it is named in an error."""
 SEPARATORS = ",;\t"
 VALUES = 1 << 18
 """So many values of a text table are read before they become an array."""
@@ -37,13 +48,17 @@ VALUES = 1 << 18
 
 @dataclass(frozen=True)
 class ColumnChoice:
-    """The positions of the label, if it is asked for, and of the numbers; the numbers' names; what was left out."""
+    """The positions of the label, if it is asked for, and of the other columns; their names; what was left out.
+
+    ``kinds`` says what these columns hold; None where the first wave is yet to settle it.
+    """
 
     where: str
     label: int | None
     positions: list[int]
     names: list[str]
     remarks: list[str]
+    kinds: Sequence[ColumnKind] | None
 
 
 Chooser = Callable[[str, Sequence[str]], ColumnChoice]
@@ -57,13 +72,14 @@ def choose(
     with_labels: bool,
     label: str | None = None,
     columns: list[str] | None = None,
+    kinds: Sequence[ColumnKind] | None = None,
     like: Shape | None = None,
 ) -> ColumnChoice:
     """Choose a table's columns by their names.
 
     With ``columns``, those of the model, they are found in any order, others are left out with a remark, and missing
-    ones are named. Without, all columns but the label are the numbers. Columns without a name (as a saved index has)
-    are left out.
+    ones are named; ``kinds`` is what they hold, None if all are plain numbers. Without, all columns but the label are
+    taken. Columns without a name (as a saved index has) are left out.
     """
     if len(header) > ceilings.COLUMNS:
         raise ValueError(f"{where} has {len(header):,} columns, and {ceilings.COLUMNS:,} are the most")
@@ -93,10 +109,36 @@ def choose(
     if ignored:
         remarks.append(f"{count_words(len(ignored), *NOT_THE_MODELS)}: {quote(ignored)}")
     if not positions:
-        raise ValueError(f"{where} has no columns of numbers beside its label")
-    if like is not None and len(positions) != like[0]:
+        raise ValueError(f"{where} has no columns beside its label")
+    if like is not None and kinds is None and len(positions) != like[0]:
         raise ValueError(f"{where} has {len(positions)} columns of numbers, and the model learnt rows of {like[0]}")
-    return ColumnChoice(where, label_at, positions, [names[place] for place in positions], remarks)
+    if kinds is None and like is not None:
+        kinds = [PLAIN] * len(positions)
+    return ColumnChoice(where, label_at, positions, [names[place] for place in positions], remarks, kinds)
+
+
+def settle_kinds(choice: ColumnChoice, blocks: Iterable[Sequence[Values]]) -> ColumnChoice:
+    """Return a choice with the kinds of its columns, after a look at all their values, block by block.
+
+    Columns that nothing can be learnt from are left out.
+    """
+    surveys = [ColumnSurvey(name) for name in choice.names]
+    for block in blocks:
+        for survey, values in zip(surveys, block, strict=True):
+            survey.look(values)
+    if not surveys[0].rows:  # an error will say so
+        return replace(choice, kinds=[PLAIN] * len(surveys))
+    found, remarks = choose_kinds(surveys)
+    kept = [place for place, kind in enumerate(found) if kind is not None]
+    if not kept:
+        raise ValueError(f"{choice.where} has no column that anything can be learnt from; {remarks[0]}")
+    return replace(
+        choice,
+        positions=[choice.positions[place] for place in kept],
+        names=[choice.names[place] for place in kept],
+        remarks=[*choice.remarks, *remarks],
+        kinds=[kind for kind in found if kind is not None],
+    )
 
 
 def _label(where: str, at: dict[str, int], label: str | None, wanted: Collection[str]) -> int:
@@ -106,7 +148,7 @@ def _label(where: str, at: dict[str, int], label: str | None, wanted: Collection
         if name not in at:
             raise ValueError(f"{where} has no column {label!r}: it has {quote(list(at))}")
         if name in wanted:
-            raise ValueError(f"{where}: column {label!r} is one of the model's numbers, so it cannot be the label")
+            raise ValueError(f"{where}: column {label!r} is one that the model learnt from, so it cannot be the label")
         return at[name]
     usual = _usual(at, wanted)
     if len(usual) != 1:
@@ -121,17 +163,17 @@ def _usual(at: dict[str, int], wanted: Collection[str] = ()) -> list[str]:
 
 @dataclass
 class RowBlock:
-    """Some rows of a table: ``numbers`` [n, F], their labels, and the lines they end in, if these are known.
+    """Some rows of a table: a number for each value [n, columns], their labels, and the lines they end in, if known.
 
-    ``whys`` says of a row why it cannot be used, ``not_numbers`` shows what stands in a column that has no number in
-    any row of the block.
+    ``whys`` says of a row why it cannot be used, ``strange`` shows what stands in a column that has no value of its
+    kind in any row of the block.
     """
 
-    numbers: npt.NDArray[np.float32]
+    cells: Cells
     labels: Sequence[str | None] | None
     lines: Sequence[int] | None = None
     whys: dict[int, str] = field(default_factory=dict)
-    not_numbers: dict[int, str] = field(default_factory=dict)
+    strange: dict[int, str] = field(default_factory=dict)
 
 
 class TableRows(InOneFile):
@@ -139,12 +181,23 @@ class TableRows(InOneFile):
 
     def __init__(self, path: Path, choice: ColumnChoice, columns: list[str] | None) -> None:
         self.path, self.choice, self.columns = path, choice, columns
-        self.shape: Shape = (len(choice.positions),)
+        self.all_kinds = choice.kinds or [PLAIN] * len(choice.names)
+        self.shape: Shape = (sum(kind.width for kind in self.all_kinds),)
         self.labels: list[str] | None = None if choice.label is None else []
         self.skipped: list[Skipped] = []
         self.remarks = list(choice.remarks)
-        self._numbers = np.empty((0, *self.shape), np.float32)
+        self._cells = np.empty((0, len(self.all_kinds)), np.float32)
         self._rows = np.empty(0, np.int64)
+
+    @property
+    def kinds(self) -> list[ColumnKind] | None:
+        """What the columns hold; None if all are plain numbers, as in an array."""
+        return None if all(kind == PLAIN for kind in self.all_kinds) else list(self.all_kinds)
+
+    @property
+    def missing(self) -> list[str]:
+        """The columns in which numbers or dates are missing."""
+        return [self.choice.names[place] for place in np.flatnonzero(np.isnan(self._cells).any(axis=0))]
 
     @cached_property
     def names(self) -> list[str]:
@@ -152,62 +205,78 @@ class TableRows(InOneFile):
         return [f"row {row}" for row in self._rows.tolist()]
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return len(self._cells)
 
     def values(self, positions: npt.NDArray[np.int64]) -> npt.NDArray[np.float32]:
-        """Return float32 [n, F]."""
-        return self._numbers[positions]
+        """Return float32 [n, F], NaN where a number is missing."""
+        return expand(self.all_kinds, self._cells[positions])
 
     def gather(self, blocks: Iterator[RowBlock]) -> TableRows:
         """Take the rows of all blocks that can be used."""
         buffer, rows, known, seen = array("f"), array("q"), dict[str, str](), 0
-        without: dict[int, str] = {}
+        strange: dict[int, str] = {}
         for block in blocks:
-            last = without if seen else block.not_numbers
-            without = {place: text for place, text in last.items() if place in block.not_numbers}
+            last = strange if seen else block.strange
+            strange = {place: text for place, text in last.items() if place in block.strange}
             kept = self._find_usable(block, seen)
-            buffer.frombytes(np.ascontiguousarray(block.numbers[kept]).tobytes())
+            buffer.frombytes(np.ascontiguousarray(block.cells[kept]).tobytes())
             rows.extend((kept + seen + 1).tolist())
             if self.labels is not None and block.labels is not None:
                 self.labels += reader.share_texts((block.labels[place] for place in kept.tolist()), known)
-            seen += len(block.numbers)
+            seen += len(block.cells)
             if seen >= ENOUGH:
-                _refuse_text(self.choice, without)
-        _refuse_text(self.choice, without)
+                self._refuse(strange)
+        self._refuse(strange)
         if not rows:
             raise ValueError(f"{self.choice.where} holds no row that can be used{reader.say_first('; ', self.skipped)}")
-        self._numbers = np.frombuffer(buffer, np.float32).reshape(-1, *self.shape)
+        self._cells = np.frombuffer(buffer, np.float32).reshape(-1, len(self.all_kinds))
         self._rows = np.frombuffer(rows, np.int64)
+        told = {name for name, kind in zip(self.choice.names, self.all_kinds, strict=True) if kind.tells_missing}
+        if gaps := [name for name in self.missing if name not in told]:
+            said = "values are missing that were there in the first wave, and count as its mean"
+            self.remarks.append(f"{said}: {quote(gaps)}")
         self.remarks += find_lonely(self.labels or [])
         return self
 
     def _find_usable(self, block: RowBlock, seen: int) -> npt.NDArray[np.int64]:
         """Return the places of the rows that can be used, and list the others."""
-        finite = np.isfinite(block.numbers)
         unlabelled = [] if block.labels is None else [place for place, text in enumerate(block.labels) if not text]
-        bad = set(block.whys) | set(unlabelled) | set(np.flatnonzero(~finite.all(axis=1)).tolist())
-        for place in sorted(bad):
-            if place in block.whys:
-                why = block.whys[place]
-            elif not finite[place].all():
-                column = self.choice.names[int(finite[place].argmin())]
-                why = f"column {short(column)!r} is missing or not finite"
-            else:
-                why = "it has no label"
+        bad = {**dict.fromkeys(unlabelled, "it has no label"), **block.whys}
+        for place, why in sorted(bad.items()):
             line = "" if block.lines is None else f" (line {block.lines[place]})"
             self.skipped.append(Skipped(f"row {seen + place + 1}", why + line))
         if len(self.skipped) > ceilings.UNUSABLE:
             said = f"more than {ceilings.UNUSABLE:,} rows cannot be used; {self.skipped[0]}"
             raise ValueError(f"{self.choice.where}: {said}")
-        return np.array([place for place in range(len(finite)) if place not in bad], np.int64)
+        return np.array([place for place in range(len(block.cells)) if place not in bad], np.int64)
+
+    def _refuse(self, strange: dict[int, str]) -> None:
+        """Name a column that holds values of another kind alone."""
+        for place, text in strange.items():
+            name, kind = self.choice.names[place], self.all_kinds[place].kind
+            said = f"column {short(name)!r} holds no {kind} in any row, but {text!r} and the like"
+            raise ValueError(f"{self.choice.where}: {said}, and the model learnt {kind}s there")
 
 
-def _refuse_text(choice: ColumnChoice, without: dict[int, str]) -> None:
-    """Name a column that holds no numbers."""
-    for place, text in without.items():
-        name = choice.names[place]
-        what = f"holds text in every row, such as {text!r}" if text else "is empty in every row"
-        raise ValueError(f"{choice.where}: column {short(name)!r} {what}: leave it out, or turn it into numbers")
+def make_block(
+    choice: ColumnChoice,
+    values: Sequence[Values],
+    labels: Sequence[str | None] | None,
+    lines: Sequence[int] | None = None,
+) -> RowBlock:
+    """Return rows of which the values of each column are given."""
+    kinds = choice.kinds or [PLAIN] * len(values)
+    cells = np.empty((len(values[0]), len(values)), np.float32)
+    block = RowBlock(cells, labels, lines)
+    for place, (name, kind, column) in enumerate(zip(choice.names, kinds, values, strict=True)):
+        cells[:, place], faults = read_cells(name, kind, column)
+        for row in np.flatnonzero(np.isinf(cells[:, place])).tolist():
+            block.whys.setdefault(row, f"column {short(name)!r} is not finite")
+        for row, text in faults.items():
+            block.whys.setdefault(row, f"column {short(name)!r} holds {short(text)!r}, which is no {kind.kind}")
+        if faults and np.isnan(cells[:, place]).all():
+            block.strange[place] = short(next(iter(faults.values())).strip())
+    return block
 
 
 def read_csv(path: Path, choose: Chooser) -> TableRows:
@@ -224,26 +293,18 @@ def read_csv(path: Path, choose: Chooser) -> TableRows:
                 if all(parse_number(name) is not None for name in header):
                     raise ValueError(f"{where}: its first line must name the columns, and it holds numbers only")
                 choice = choose(where, header)
-                return TableRows(path, choice, choice.names).gather(_blocks(lines, texts, len(header), choice))
+                if choice.kinds is None:
+                    whole = map(_drop_odd, _read_rows(lines, texts, len(header)))
+                    choice = settle_kinds(choice, map(partial(_pick, choice), whole))
+                    file.seek(0)
+                    lines = csv.reader(texts, delimiter=mark, strict=True)
+                    next(fields for fields in lines if fields)
+                blocks = (_block(rows, len(header), choice) for rows in _read_rows(lines, texts, len(header)))
+                return TableRows(path, choice, choice.names).gather(blocks)
             except csv.Error as error:
                 raise ValueError(f"{where}, line {lines.line_num}: {error}") from None
     except UnicodeDecodeError:
         raise ValueError(f"{where} is not UTF-8 text") from None
-
-
-def parse_number(text: str) -> float | None:
-    """Return a text as a number, or None. ``1_000``, which Python reads, is no number here."""
-    try:
-        return None if "_" in text else float(text)
-    except ValueError:
-        return None
-
-
-def describe_fault(name: str, text: str) -> str:
-    """Say what is wrong with a value that is no number."""
-    if not text.strip():
-        return f"column {short(name)!r} is empty"
-    return f"column {short(name)!r} holds {short(text)!r}, which is no number"
 
 
 class _Lines:
@@ -278,46 +339,41 @@ def _fields(line: str, mark: str) -> int:
         return 1
 
 
-def _blocks(lines: Iterator[list[str]], texts: _Lines, width: int, choice: ColumnChoice) -> Iterator[RowBlock]:
+_Rows = list[tuple[int, list[str] | int]]
+"""The line that a row ends in, and its values; of a row of another length only how many it has."""
+
+
+def _read_rows(lines: Iterator[list[str]], texts: _Lines, width: int) -> Iterator[_Rows]:
+    """Yield some rows at a time."""
     size = max(1, VALUES // width)
-    fields: list[tuple[int, list[str] | int]] = []
+    rows: _Rows = []
     texts.row = 0
     for row in lines:
         texts.row = 0
         if row:
-            fields.append((lines.line_num, row if len(row) == width else len(row)))  # type: ignore[attr-defined]
-        if len(fields) == size:
-            yield _block(fields, width, choice)
-            fields = []
-    if fields:
-        yield _block(fields, width, choice)
+            rows.append((lines.line_num, row if len(row) == width else len(row)))  # type: ignore[attr-defined]
+        if len(rows) == size:
+            yield rows
+            rows = []
+    if rows:
+        yield rows
 
 
-def _block(fields: list[tuple[int, list[str] | int]], width: int, choice: ColumnChoice) -> RowBlock:
-    """Return rows of texts as numbers; of a row of another width only that is told."""
-    numbers, labels, whys = array("f"), list[str | None](), dict[int, str]()
-    nothing = [float("nan")] * len(choice.positions)
-    first, pick = choice.positions[0], itemgetter(*choice.positions)
-    without: dict[int, str] | None = None
-    for place, (_, row) in enumerate(fields):
-        if isinstance(row, int):
-            whys[place] = f"it has {row} values for {width} columns"
-            numbers.fromlist(nothing)
-            labels.append(None)
-            continue
-        texts = (row[first],) if len(choice.positions) == 1 else pick(row)
-        labels.append(None if choice.label is None else row[choice.label].strip())
-        try:
-            if "_" in "".join(texts):
-                raise ValueError
-            numbers.fromlist(list(map(float, texts)))
-            without = {}
-        except ValueError:
-            bad = {column: text for column, text in enumerate(texts) if parse_number(text) is None}
-            whys[place] = describe_fault(*next((choice.names[column], text) for column, text in bad.items()))
-            numbers.fromlist(nothing)
-            seen = dict.fromkeys(bad, "") if without is None else without
-            without = {column: text or short(bad[column].strip()) for column, text in seen.items() if column in bad}
-    found = np.frombuffer(numbers, np.float32).reshape(len(fields), -1)
-    given = labels if choice.label is not None else None
-    return RowBlock(found, given, [line for line, _ in fields], whys, without or {})
+def _drop_odd(rows: _Rows) -> list[list[str]]:
+    return [row for _, row in rows if not isinstance(row, int)]
+
+
+def _pick(choice: ColumnChoice, rows: list[list[str]]) -> list[Values]:
+    """Return the values of each column."""
+    return [[row[place] for row in rows] for place in choice.positions]
+
+
+def _block(rows: _Rows, width: int, choice: ColumnChoice) -> RowBlock:
+    """Return rows of texts as numbers; of a row of another length only that is told."""
+    nothing = [""] * width
+    whole = [nothing if isinstance(row, int) else row for _, row in rows]
+    labels = None if choice.label is None else [row[choice.label].strip() for row in whole]
+    block = make_block(choice, _pick(choice, whole), labels, [line for line, _ in rows])
+    odd = {place: row for place, (_, row) in enumerate(rows) if isinstance(row, int)}
+    block.whys.update((place, f"it has {length} values for {width} columns") for place, length in odd.items())
+    return block
