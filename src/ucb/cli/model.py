@@ -50,6 +50,12 @@ def learn_command(
             "photographs.  [default: efficientnet-lite0 for photographs if ucb[pretrained] is installed, else own]"
         ),
     ] = None,
+    features: Annotated[
+        int | None,
+        Option(
+            min=1, metavar="N", help="Random ReLU features of a trunk that comes ready, for the first wave to settle."
+        ),
+    ] = None,
     embed: Annotated[bool, Option("--embed", help="Put the weights of a pretrained trunk into MODEL.")] = False,
     label: Annotated[str | None, Option(metavar="COLUMN", help="The column of a table with the classes.")] = None,
     seed: Annotated[
@@ -68,7 +74,8 @@ def learn_command(
     from ucb import incremental
     from ucb.cli.watch import ExampleBar
 
-    how: dict[str, Any] = {"method": method, "net": net, "trunk": trunk, "label": label, "seed": seed, "epochs": epochs}
+    how: dict[str, Any] = {"method": method, "net": net, "label": label, "seed": seed, "epochs": epochs}
+    how |= {"trunk": trunk, "features": features}
     with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
         report = incremental.learn(model, data, name, device=device, observer=watcher, again=again, embed=embed, **how)
         watcher.stop()

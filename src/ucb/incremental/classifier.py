@@ -54,6 +54,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         With ucb-ng: small, mlp, alexnet or resnet18; None chooses by the size of the examples.
     trunk : "own", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", nn.Module or None
         With fixed: what turns examples into features; None chooses as :class:`ucb.Model` does.
+    features : int or None
+        With a trunk that comes ready: how many random features of it the head sees in its place.
     epochs : int or None
         With ucb-ng: the most epochs a wave may take.
     device : str
@@ -87,6 +89,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         *,
         net: str | None = None,
         trunk: Any = None,
+        features: int | None = None,
         epochs: int | None = None,
         device: str = "cpu",
         random_state: Any = 0,
@@ -94,6 +97,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.method = method
         self.net = net
         self.trunk = trunk
+        self.features = features
         self.epochs = epochs
         self.device = device
         self.random_state = random_state
@@ -138,7 +142,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         names = dict(zip(together.tolist(), _as_names(together), strict=True))
         columns = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         examples = ArrayExamples(_as_tensor(examined), [names[label] for label in y.tolist()], columns)
-        model = self.model_ if not first else Model(self.method, net=self.net, trunk=self.trunk, seed=self._seed())
+        how = {"net": self.net, "trunk": self.trunk, "features": self.features}
+        model = self.model_ if not first else Model(self.method, seed=self._seed(), **how)
         model.learn(examples, device=self.device, epochs=self.epochs, again=True)
         self.model_, self.classes_ = model, together
         return self

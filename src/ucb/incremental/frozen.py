@@ -414,7 +414,7 @@ def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
     if model.trunk not in (None, OWN):
         from ucb.incremental.pretrained import give_trunk
 
-        return give_trunk(model.trunk, model.shape)
+        return give_trunk(model.trunk, model.shape, model.features, model.seed)
     trunk = build_trunk(model.shape, seed=request.seed)
     if len(train):
         chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]

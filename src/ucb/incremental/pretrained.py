@@ -101,6 +101,7 @@ class GivenTrunk(Trunk):
     """A net of which no wave makes anything."""
 
     is_made = False
+    name: str
     net: nn.Module
     at_a_time = AT_A_TIME
 
@@ -118,6 +119,19 @@ class GivenTrunk(Trunk):
     def show(self, x: Tensor) -> Tensor:
         """Return the features of one full batch."""
         raise NotImplementedError
+
+    def embed(self) -> None:
+        """Let a model file hold the weights, too."""
+        raise NotImplementedError
+
+    @property
+    def origin(self) -> str | nn.Module:
+        """What a model that has it calls its trunk: a name, or the user's module."""
+        return self.name
+
+
+Given = GivenTrunk | nn.Module | None
+"""What a model file does not hold: the user's module, or the trunk itself when a file is checked that was just made."""
 
 
 class PretrainedTrunk(GivenTrunk):
@@ -146,6 +160,10 @@ class PretrainedTrunk(GivenTrunk):
     def stored(self) -> dict[str, Tensor]:
         """Return the weights if the model file is to hold them."""
         return super().stored() if self.is_embedded else {}
+
+    def embed(self) -> None:
+        """Let a model file hold the weights, too."""
+        self.is_embedded = True
 
     def show(self, x: Tensor) -> Tensor:
         """Return the features of one full batch."""
@@ -202,6 +220,15 @@ class ModuleTrunk(GivenTrunk):
         """Return what it shows of one input."""
         return {"probe": self.probe}
 
+    def embed(self) -> None:
+        """Refuse: a file that runs no code cannot hold a module."""
+        raise ValueError("a module of your own cannot be put into the model's file: keep it beside the file")
+
+    @property
+    def origin(self) -> nn.Module:
+        """The module."""
+        return self.net
+
     def show(self, x: Tensor) -> Tensor:
         """Return the features of one full batch."""
         found = self.net(x.float() / 255 if x.dtype == torch.uint8 else x)
@@ -231,21 +258,24 @@ def shape_of(name: str) -> tuple[int, int, int]:
     return 3, VARIANTS[name].side, VARIANTS[name].side
 
 
-def give_trunk(trunk: str | nn.Module, shape: Sequence[int]) -> PretrainedTrunk | ModuleTrunk:
-    """Return the trunk of a name, or that of a module for examples of a shape."""
-    return PretrainedTrunk(trunk) if isinstance(trunk, str) else ModuleTrunk(trunk, shape)
+def give_trunk(trunk: str | nn.Module, shape: Sequence[int], features: int | None = None, seed: int = 0) -> GivenTrunk:
+    """Return the trunk of a name, or that of a module for examples of a shape; or so many random features of it."""
+    given = PretrainedTrunk(trunk) if isinstance(trunk, str) else ModuleTrunk(trunk, shape)
+    if features is None:
+        return given
+    from ucb.incremental.random_features import RandomFeatures
+
+    return RandomFeatures(given, features, seed)
 
 
-def join_trunk(
-    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
-) -> GivenTrunk:
+def join_trunk(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given) -> GivenTrunk:
     """Return the trunk that a model file describes; the module of one that is the user's must be ``given``."""
     join = {"pretrained": _join_pretrained, "module": _join_module}[facts.one_of("kind", ("pretrained", "module"))]
     return join(facts, tensors, shape, given)
 
 
 def _join_pretrained(
-    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
+    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given
 ) -> PretrainedTrunk:
     facts.only("kind", "name", "sha256", "side", "mean", "spread")
     name, side = facts.one_of("name", tuple(FILES)), facts.whole("side", 32, LONGEST_SIDE)
@@ -261,15 +291,13 @@ def _join_pretrained(
     return PretrainedTrunk(name, side, check_tensors(tensors, "trunk.", like, torch.float32))
 
 
-def _join_module(
-    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
-) -> ModuleTrunk:
+def _join_module(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given) -> ModuleTrunk:
     facts.only("kind", "features")
     if given is None:
         said = "the trunk of this model is a module of your own, which its file does not hold"
         raise WeightsError(f"{said}: open it in Python with Model.open(path, trunk=module)")
     try:
-        trunk = ModuleTrunk(given, shape)
+        trunk = ModuleTrunk(given.net if isinstance(given, GivenTrunk) else given, shape)
     except ValueError as error:  # the file is as it should be
         raise WeightsError(str(error)) from None
     probe = check_tensor(tensors, "trunk.probe", (facts.whole("features", 1),), torch.float32)
