@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,17 +21,17 @@ import torch
 from torch import Tensor
 
 from ucb.data.readers import Shape
+from ucb.data.readers.reader import as_text
 from ucb.incremental import checked_file
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors, check_text, check_whole
 from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import METHODS, Model, Wave
-from ucb.incremental.trunks import OWN, Trunk, build_trunk, supports_patches
+from ucb.incremental.trunks import OWN, Given, Trunk, build_trunk, supports_patches
 from ucb.storage import write_atomically
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel
-    from ucb.incremental.pretrained import Given
 
 FIGURES = "waves.figures"
 LONGEST_SIDE = 1024
@@ -72,13 +73,13 @@ def to_bytes(model: Model) -> bytes:
     own = {f"calibration.{name}": value for name, value in model.calibration.state_dict().items()}
     data = checked_file.pack(values, {**tensors, FIGURES: figures, **own})
     try:
-        _understand(checked_file.unpack(data), "it", getattr(learner, "trunk", None))
+        _understand(checked_file.unpack(data), "it", Given(trunk=getattr(learner, "trunk", None)))
     except checked_file.DamagedModelError as error:
         raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
     return data
 
 
-def read_model(path: Path, given: Given = None) -> Model:
+def read_model(path: Path, given: Given) -> Model:
     """Return the model in a file, with what it does not hold of its trunk; what is wrong is said in one sentence."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
@@ -206,12 +207,17 @@ def _split_frozen(learner: FrozenTrunkModel) -> Parts:
     half = torch.cat([row[: place + 1] for place, row in enumerate(head.gram)])
     tensors = {f"trunk.{name}": value for name, value in learner.trunk.stored().items()}
     tensors |= {"head.gram": half, "head.moments": head.moments, "head.counts": head.counts}
-    repeated = {"repeated": learner.repeated} if learner.repeated else {}
-    return {"trunk": learner.trunk.facts, "ridge": head.ridge, **repeated}, tensors
+    notes: dict[str, Any] = {"repeated": learner.repeated} if learner.repeated else {}
+    noted = getattr(learner.trunk, "noted", None)
+    if noted is not None and as_text(str(noted)) == str(noted) and len(str(noted)) <= checked_file.LONGEST_NAME:
+        notes["weights"] = str(noted)
+    return {"trunk": learner.trunk.facts, "ridge": head.ridge, **notes}, tensors
 
 
 def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: Given) -> FrozenTrunkModel:
-    facts.only("trunk", "ridge", "repeated")
+    facts.only("trunk", "ridge", "repeated", "weights")
+    if "weights" in facts.values:  # only of a trunk whose weights are a file of the user's
+        given = replace(given, noted=Path(facts.text("weights")))
     trunk = _join_trunk(model, facts.fields("trunk"), tensors, given)
     size, classes = trunk.features + 1, len(model.classes)
     half = check_tensor(tensors, "head.gram", (size * (size + 1) // 2,), torch.float64)
@@ -236,14 +242,14 @@ def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor], giv
 
 def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: Given) -> Trunk:
     """Return the trunk, and note in the model which one it is."""
-    shape, kind = model.shape or (), facts.one_of("kind", ("patches", "rows", "random", "pretrained", "module"))
+    shape, kind = model.shape or (), facts.get("kind")
     if kind == "random":
         from ucb.incremental.random_features import join_random
 
         random = join_random(facts, tensors, shape, given)
         model.trunk, model.features = random.origin, random.number
         return random
-    if kind not in ("patches", "rows"):
+    if kind not in ("patches", "rows"):  # made by the first wave
         from ucb.incremental.pretrained import join_trunk
 
         trunk = join_trunk(facts, tensors, shape, given)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -16,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from ucb.incremental.checked_file import FieldError, Fields, check_whole
-from ucb.incremental.pretrained import Given, GivenTrunk, join_trunk
-from ucb.incremental.trunks import OWN
+from ucb.incremental.pretrained import GivenTrunk, join_trunk
+from ucb.incremental.trunks import OWN, Given
 from ucb.seeds import derive_seed
 
 SHOWS_TRUNK = False
@@ -49,8 +50,14 @@ class RandomFeatures(GivenTrunk):
         refuse_too_many(number, self.features - number)
         self.about = f"{trunk.about}; {number:,} random features of it"
         self.facts = {"kind": "random", "number": number, "seed": seed, "beside": beside, "of": trunk.facts}
+        self.noted = trunk.noted
         directions = torch.from_numpy(draw_directions(trunk.features, number, seed))
         self.register_buffer("directions", directions, persistent=False)
+
+    @property
+    def size(self) -> int:
+        """How many numbers the trunk below has; those of its own are made anew."""
+        return self.trunk.size
 
     def stored(self) -> dict[str, Tensor]:
         """Return what a model file holds of the trunk below: nothing else is needed."""
@@ -123,6 +130,7 @@ def join_random(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[in
     if not isinstance(beside, bool):
         raise FieldError("way.trunk.beside is neither true nor false")
     refuse_too_many(number)
-    below = given.trunk if isinstance(given, RandomFeatures) else given
-    trunk = join_trunk(facts.fields("of"), tensors, shape, below)
+    if isinstance(given.trunk, RandomFeatures):
+        given = replace(given, trunk=given.trunk.trunk)
+    trunk = join_trunk(facts.fields("of"), tensors, shape, given)
     return RandomFeatures(trunk, number, seed, beside)
