@@ -55,7 +55,7 @@ def folders(tmp_path_factory):
     return place, made
 
 
-def write_onnx(path, seed=0, last=False, rows="n", side=SIDE, features=24):
+def write_onnx(path, seed=0, last=False, rows="n", side=SIDE, features=24, opset=17):
     """A convolution, its positive part and the mean over the image; return what computes the same."""
     generator = torch.Generator().manual_seed(seed)
     weight, bias = torch.randn(features, 3, 5, 5, generator=generator) / 5, torch.randn(features, generator=generator)
@@ -75,7 +75,7 @@ def write_onnx(path, seed=0, last=False, rows="n", side=SIDE, features=24):
         [helper.make_tensor_value_info("features", TensorProto.FLOAT, [rows, features, 1, 1])],
         [numpy_helper.from_array(weight.numpy(), "w"), numpy_helper.from_array(bias.numpy(), "b")],
     )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
     return lambda pixels: F.conv2d(pixels, weight, bias, 2).relu().mean((2, 3))
 
 

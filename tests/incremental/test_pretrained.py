@@ -416,17 +416,6 @@ def test_the_estimator_takes_a_trunk():
     assert estimator.score(x.numpy(), labels) == 1.0
 
 
-def test_export_is_refused(tmp_path):
-    pytest.importorskip("onnxruntime")
-    model = Model(trunk=small_net())
-    model.learn(photographs("ab", 8))
-    with pytest.raises(
-        ValueError, match=r"^the model cannot be exported: its trunk \(a module of your own, fixed\) has "
-    ):
-        model.export(tmp_path / "m.onnx")
-    assert not (tmp_path / "m.onnx").exists()
-
-
 def test_the_command(installed, tmp_path, monkeypatch, small):
     make_output_plain(monkeypatch)
     for wave, names in ("one", "ab"), ("two", "c"):
