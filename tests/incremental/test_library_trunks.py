@@ -169,6 +169,7 @@ def test_a_file_knows_its_trunk_by_the_hash_of_its_weights(folders, tmp_path, ki
     shutil.copy(path, tmp_path / "light.ucb")
     opened = Model.open(path)
     opened.save(path, embed=True)
+    assert "weights" not in checked_file.read_content(path)[0]["way"], "where it was is of no use then"
     moved = weights.rename(tmp_path / "elsewhere")
     for _ in range(2):  # a file that holds the weights goes on holding them
         opened = Model.open(path)
@@ -299,6 +300,7 @@ def test_a_folder_with_pickled_weights_is_not_read(folders, tmp_path):
     [
         ({"side": "s"}, "the side of its images must be one number that it says"),
         ({"features": 0}, "."),
+        ({"side": 2000}, "^the images of a trunk must have a side from 8 to 1024, not 2000$"),
     ],
 )
 def test_onnx_files_that_cannot_be_trunks(tmp_path, how, why):

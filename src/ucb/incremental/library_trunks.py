@@ -63,6 +63,9 @@ class LibraryTrunk(ResizingTrunk):
         except Exception as error:
             raise ValueError(f"{path or 'the file'} gives no {self.name}: {say_first_line(error)}") from error
         self.prepare(*(usual if pixels is None else pixels))
+        if not SMALLEST_SIDE <= self.side <= LONGEST_SIDE:
+            said = f"a side from {SMALLEST_SIDE} to {LONGEST_SIDE}, not {self.side}"
+            raise ValueError(f"the images of a trunk must have {said}")
         if isinstance(self.net, OnnxNet):
             self.at_a_time = self.net.rows or AT_A_TIME
         image = torch.randint(256, (1, 3, self.side, self.side), generator=generator_for("probe", self.side))

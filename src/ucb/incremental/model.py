@@ -248,6 +248,7 @@ class Model:
             )
             report.remarks.insert(0, f"{said} (with --trunk {OWN}, they make a trunk of their own)")
         self.__dict__.update(new.__dict__)
+        self.ready = None  # the learner has it
         return report
 
     def predict(self, data: Inputs, *, observer: Observer | None = None) -> Predictions:

@@ -66,6 +66,7 @@ class RandomFeatures(GivenTrunk):
     def embed(self) -> None:
         """Let a model file hold the weights of the trunk below."""
         self.trunk.embed()
+        self.noted = self.trunk.noted
 
     @property
     def origin(self) -> str | nn.Module:
