@@ -202,6 +202,18 @@ def test_a_file_holds_the_weights_only_if_it_is_asked_to(installed, tmp_path, mo
             Model.open(tmp_path / "m.ucb")
 
 
+def test_random_features_of_a_pretrained_trunk(installed, tmp_path, monkeypatch):
+    x, labels = photographs("ab", 6)
+    np.savez(tmp_path / "one.npz", x=x.numpy(), y=np.array(labels))
+    succeed("learn", tmp_path / "m.ucb", tmp_path / "one.npz", "--trunk", LITE, "--features", 50, "--embed")
+    monkeypatch.setitem(pretrained.FILES, LITE, pretrained.FILES[LITE]._replace(package="no_such_package"))
+    model = Model.open(tmp_path / "m.ucb")
+    assert (model.trunk, model.features, model.learner.trunk.features) == (LITE, 50, 50)
+    assert model.learner.trunk.trunk.is_embedded
+    assert model.learner.trunk(x).shape == (12, 50)
+    assert model.show()["layers"][0]["note"] == f"{LITE}, pretrained, fixed; 50 random features of it"
+
+
 def test_a_file_made_with_other_weights_is_refused(installed, tmp_path, monkeypatch):
     model = Model(trunk=LITE)
     model.learn(photographs("ab", 8))
@@ -402,17 +414,6 @@ def test_the_estimator_takes_a_trunk():
     estimator = base.clone(IncrementalClassifier(trunk=small_net())).fit(x.numpy(), labels)
     assert isinstance(estimator.model_.learner.trunk, ModuleTrunk)
     assert estimator.score(x.numpy(), labels) == 1.0
-
-
-def test_export_is_refused(tmp_path):
-    pytest.importorskip("onnxruntime")
-    model = Model(trunk=small_net())
-    model.learn(photographs("ab", 8))
-    with pytest.raises(
-        ValueError, match=r"^the model cannot be exported: its trunk \(a module of your own, fixed\) has "
-    ):
-        model.export(tmp_path / "m.onnx")
-    assert not (tmp_path / "m.onnx").exists()
 
 
 def test_the_command(installed, tmp_path, monkeypatch, small):

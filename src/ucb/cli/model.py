@@ -27,6 +27,10 @@ Data = Annotated[
     Path,
     Argument(metavar="DATA", help="A folder with a folder of images for each class, or a .csv, .npz or .parquet file."),
 ]
+Weights = Annotated[
+    Path | None,
+    Option(metavar="FILE", help="The weights of a trunk that is a net of another library, if they are not found."),
+]
 Verbose = Annotated[bool, Option("--verbose", help="Name every file that could not be read.")]
 Form = Annotated[Literal["text", "json"], Option("--format", help="text or json.")]
 
@@ -46,8 +50,16 @@ def learn_command(
     trunk: Annotated[
         str | None,
         Option(
-            help="With fixed: own, made from the first wave, or efficientnet-lite0, -lite1 or -lite2, pretrained on "
-            "photographs.  [default: efficientnet-lite0 for photographs if ucb[pretrained] is installed, else own]"
+            help="With fixed: own, made from the first wave; efficientnet-lite0, -lite1 or -lite2, pretrained on "
+            "photographs; timm:NAME or torchvision:NAME with --weights, transformers:FOLDER, or FILE.onnx.  [default: "
+            "efficientnet-lite0 for photographs if ucb[pretrained] is installed, else own]"
+        ),
+    ] = None,
+    weights: Weights = None,
+    features: Annotated[
+        int | None,
+        Option(
+            min=1, metavar="N", help="Random ReLU features of a trunk that comes ready, for the first wave to settle."
         ),
     ] = None,
     embed: Annotated[bool, Option("--embed", help="Put the weights of a pretrained trunk into MODEL.")] = False,
@@ -71,7 +83,8 @@ def learn_command(
     from ucb import incremental
     from ucb.cli.watch import ExampleBar
 
-    how: dict[str, Any] = {"method": method, "net": net, "trunk": trunk, "label": label, "seed": seed, "epochs": epochs}
+    how: dict[str, Any] = {"method": method, "net": net, "label": label, "seed": seed, "epochs": epochs}
+    how |= {"trunk": trunk, "weights": weights, "features": features}
     with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
         how |= {"again": again, "embed": embed, "keep_sums": keep_sums}
         report = incremental.learn(model, data, name, device=device, observer=watcher, **how)
@@ -89,6 +102,7 @@ def predict_command(
         ),
     ],
     form: Annotated[Literal["text", "json", "csv"], Option("--format", help="text, json or csv.")] = "text",
+    weights: Weights = None,
     device: Device = "cpu",
     verbose: Verbose = False,
     debug: Debug = False,
@@ -98,7 +112,7 @@ def predict_command(
     from ucb.incremental import Model
 
     with _explain_stopping(model), ExampleBar("predicting") as watcher:
-        found = Model.open(model, device).predict(inputs, observer=watcher)
+        found = Model.open(model, device, weights=weights).predict(inputs, observer=watcher)
         watcher.stop()
         for remark in found.remarks:
             warn(f"note: {remark}")
@@ -113,7 +127,7 @@ def show_command(model: ModelFile, form: Form = "text", debug: Debug = False) ->
     from ucb.incremental import Model
 
     with _explain_stopping(model):
-        facts = {**Model.open(model).show(), "bytes": model.stat().st_size}
+        facts = {**Model.open(model, whole=False).show(), "bytes": model.stat().st_size}
         if form == "json":
             print_json(facts)
         else:
@@ -124,6 +138,7 @@ def forget_check_command(
     model: ModelFile,
     data: Data,
     form: Form = "text",
+    weights: Weights = None,
     device: Device = "cpu",
     verbose: Verbose = False,
     debug: Debug = False,
@@ -136,7 +151,7 @@ def forget_check_command(
     from ucb.incremental import Model
 
     with _explain_stopping(model), ExampleBar("checking") as watcher:
-        found = Model.open(model, device).forget_check(data, watcher)
+        found = Model.open(model, device, weights=weights).forget_check(data, watcher)
         watcher.stop()
         if form == "json":
             print_json(found)
@@ -147,6 +162,7 @@ def forget_check_command(
 def export_command(
     model: ModelFile,
     out: Annotated[Path, Argument(metavar="OUT.onnx", help="The ONNX file to write.")],
+    weights: Weights = None,
     debug: Debug = False,
 ) -> None:
     """Write a model as an ONNX file, after a check that onnxruntime answers with it as `ucb predict` does."""
@@ -155,7 +171,7 @@ def export_command(
     with _explain_stopping(model):
         if out.exists() and model.exists() and out.samefile(model):
             raise ValueError(f"{out} is the model itself: name another file")
-        done = Model.open(model).export(out)
+        done = Model.open(model, weights=weights).export(out)
         say(f"onnxruntime answers like ucb: no probability differs by more than {done.difference:.1e}")
         say(f"the model is in {out} ({format_bytes(done.bytes)}); it does not tell when it is unsure")
 

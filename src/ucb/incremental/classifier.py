@@ -52,8 +52,12 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         A trunk that stays and an exact head, or a net that goes on learning with a head for each wave.
     net : str or None
         With ucb-ng: small, mlp, alexnet or resnet18; None chooses by the size of the examples.
-    trunk : "own", "efficientnet-lite0", "efficientnet-lite1", "efficientnet-lite2", nn.Module or None
-        With fixed: what turns examples into features; None chooses as :class:`ucb.Model` does.
+    trunk : str, nn.Module or None
+        With fixed: what turns examples into features, as :class:`ucb.Model` takes it; None chooses as it does.
+    weights : str, Path or None
+        With a trunk of timm or torchvision: the file with its weights.
+    features : int or None
+        With a trunk that comes ready: how many random features of it the head sees in its place.
     epochs : int or None
         With ucb-ng: the most epochs a wave may take.
     device : str
@@ -87,6 +91,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         *,
         net: str | None = None,
         trunk: Any = None,
+        weights: Any = None,
+        features: int | None = None,
         epochs: int | None = None,
         device: str = "cpu",
         random_state: Any = 0,
@@ -94,6 +100,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         self.method = method
         self.net = net
         self.trunk = trunk
+        self.weights = weights
+        self.features = features
         self.epochs = epochs
         self.device = device
         self.random_state = random_state
@@ -138,7 +146,8 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         names = dict(zip(together.tolist(), _as_names(together), strict=True))
         columns = list(self.feature_names_in_) if hasattr(self, "feature_names_in_") else None
         examples = ArrayExamples(_as_tensor(examined), [names[label] for label in y.tolist()], columns)
-        model = self.model_ if not first else Model(self.method, net=self.net, trunk=self.trunk, seed=self._seed())
+        how = {"net": self.net, "trunk": self.trunk, "weights": self.weights, "features": self.features}
+        model = self.model_ if not first else Model(self.method, seed=self._seed(), **how)
         model.learn(examples, device=self.device, epochs=self.epochs, again=True)
         self.model_, self.classes_ = model, together
         return self

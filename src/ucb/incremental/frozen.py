@@ -256,10 +256,9 @@ class FrozenTrunkModel:
     def certainty(self) -> dict[str, Any]:
         """Say how sure each layer is, as sigma now over sigma before anything was learnt, and what room is left."""
         left = (len(self.head.gram) - self.posterior.determined) / len(self.head.gram)
-        size = sum(tensor.numel() for tensor in self.trunk.state_dict().values())
         sigma, note = max(0.0, left) ** 0.5, f"ridge {self.head.ridge:g}"
         layers = [
-            {"layer": "trunk", "weights": size, "sigma": None, "note": self.trunk.about},
+            {"layer": "trunk", "weights": self.trunk.size, "sigma": None, "note": self.trunk.about},
             {"layer": "head", "weights": self.head.moments.numel(), "sigma": sigma, "note": note},
         ]
         return {"layers": layers, "capacity_left": min(1.0, max(0.0, left))}
@@ -480,7 +479,7 @@ def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
     if model.trunk not in (None, OWN):
         from ucb.incremental.pretrained import give_trunk
 
-        return give_trunk(model.trunk, model.shape)
+        return give_trunk(model.ready or model.trunk, model.shape, model.features, model.seed)
     trunk = build_trunk(model.shape, seed=request.seed)
     if len(train):
         chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]

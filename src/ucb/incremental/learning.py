@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -125,6 +125,8 @@ def learn(
     method: str | None = None,
     net: str | None = None,
     trunk: str | nn.Module | None = None,
+    weights: str | Path | None = None,
+    features: int | None = None,
     embed: bool = False,
     label: str | None = None,
     seed: int | None = None,
@@ -137,8 +139,9 @@ def learn(
 ) -> Report:
     """Learn a wave into the model at ``path``, which is made if there is none: what `ucb learn` does.
 
-    A wave that the model has learnt before is refused, unless it is wanted ``again``. With ``embed`` the file holds the
-    weights of a pretrained trunk, too, and with ``keep_sums`` the wave's own sums, by which it can be unlearnt.
+    A wave that the model has learnt before is refused, unless it is wanted ``again``. ``trunk``, ``weights`` and
+    ``features`` are those of :class:`Model`. With ``embed`` the file holds the weights of a pretrained trunk, too, and
+    with ``keep_sums`` the wave's own sums, by which it can be unlearnt.
 
     The file stays as it was until the wave is learnt, whatever happens; what has been done is kept beside it every
     ``pause`` seconds, and the same call goes on from there.
@@ -155,15 +158,20 @@ def learn(
     observer = observer or Observer()
     with lock_model(path):
         if path.exists():
-            model = Model.open(path, device, trunk=trunk)
+            model = Model.open(path, device, trunk=trunk, weights=weights)
             before: str | None = hashlib.sha256(read_bytes(path, ceilings.MODEL)).hexdigest()
         else:  # the net of the fixed way cannot be chosen, so a named net means ucb-ng
             chosen = method or ("fixed" if net is None else "ucb-ng")
-            model, before = Model(chosen, net=net, trunk=trunk, seed=seed or 0), None
+            how: dict[str, Any] = {"net": net, "trunk": trunk, "weights": weights, "features": features}
+            model, before = Model(chosen, seed=seed or 0, **how), None
         if method is not None and method != model.method:
             raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
         if net is not None and net != model.net:
             raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
+        if features is not None and features != model.features:
+            raise ValueError(
+                f"{path} has {model.features or 'no'} random features, not {features}: leave --features out"
+            )
 
         def open_progress(model: Model, examples: ExampleReader, title: str) -> ProgressFile:
             identity = {
@@ -176,6 +184,8 @@ def learn(
                 "epochs": epochs,
                 "device": device,
                 **identify_trunk(model.trunk),
+                **({} if model.ready is None else {"weights": model.ready.facts["sha256"]}),
+                **({} if model.features is None else {"features": model.features}),
             }
             return ProgressFile(progress_path(path), identity, observer, pause)
 

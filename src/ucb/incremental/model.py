@@ -17,19 +17,27 @@ from ucb.data.readers import ColumnKind, ExampleReader, Shape, Skipped
 from ucb.incremental.calibration import HeldOutStatistics, ScoreCalibration
 from ucb.incremental.checked_file import check_whole
 from ucb.incremental.inputs import Data, Inputs, read_labelled
-from ucb.incremental.trunks import OWN, is_photograph
+from ucb.incremental.trunks import OWN, Given, find_place, is_photograph, names_library
 from ucb.incremental.waves import Effect, Wave, choose_name, count_choices
 from ucb.observer import Observer
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel
     from ucb.incremental.frozen import FrozenTrunkModel
+    from ucb.incremental.library_trunks import LibraryTrunk
     from ucb.incremental.onnx import ExportedModel
     from ucb.incremental.predict import Predictions
     from ucb.incremental.progress_file import ProgressFile
     from ucb.incremental.unlearning import Removal
 
 METHODS = ("fixed", "ucb-ng")
+
+
+def _is_alike(trunk: str | nn.Module, known: str | nn.Module | None) -> bool:
+    """Whether a trunk that is named is the one of a model; of a file or a folder its hash was compared."""
+    if not isinstance(trunk, str) or not isinstance(known, str) or find_place(trunk) is None:
+        return trunk == known
+    return known.partition(":")[0] == ("transformers" if trunk.startswith("transformers:") else "onnx")
 
 
 @dataclass
@@ -52,8 +60,10 @@ class Model:
     ``method`` is "fixed", a trunk that stays and an exact head, or "ucb-ng", a net that goes on learning with a head
     for each set of classes; ``net`` names that net. ``trunk`` is "own", made from the first wave, "efficientnet-lite0",
     "-lite1" or "-lite2", pretrained on photographs (`pip install 'ucb[pretrained]'`), or a module that turns images
-    (as fractions from 0 to 1) or rows into features. By default photographs take efficientnet-lite0 where it is
-    installed, and all else a trunk of its own.
+    (as fractions from 0 to 1) or rows into features; or "timm:NAME" or "torchvision:NAME" with a file of ``weights``,
+    "transformers:FOLDER" or "FILE.onnx". By default photographs take efficientnet-lite0 where it is
+    installed, and all else a trunk of its own. With ``features`` the head sees so many random features of what a
+    trunk shows that comes ready, relu(W z), instead of z itself.
 
     ``learn`` takes a folder of class folders, a table's file, or inputs and labels: rows ``[n, columns]`` or images
     ``[n, channels, height, width]`` of bytes. ``predict`` takes the same without labels.
@@ -69,7 +79,14 @@ class Model:
     """
 
     def __init__(
-        self, method: str = "fixed", *, net: str | None = None, trunk: str | nn.Module | None = None, seed: int = 0
+        self,
+        method: str = "fixed",
+        *,
+        net: str | None = None,
+        trunk: str | nn.Module | None = None,
+        weights: str | Path | None = None,
+        features: int | None = None,
+        seed: int = 0,
     ) -> None:
         if method not in METHODS:
             raise ValueError(f"method must be one of {', '.join(METHODS)}, not {method!r}")
@@ -79,8 +96,15 @@ class Model:
         self.shape: Shape | None = None
         self.trunk: str | nn.Module | None = None
         """The trunk's name, or the module; None until the first wave settles it."""
+        self.ready: LibraryTrunk | None = None
+        """The trunk itself, if it is a net of another library, for the first wave to begin with."""
         if trunk is not None:
-            self._take_trunk(trunk)
+            self._take_trunk(trunk, weights)
+        elif weights is not None:
+            raise ValueError("weights go with a trunk: name it with --trunk, such as timm:NAME")
+        self.features = features
+        """The number of random features, if there are any."""
+        self._check_features()
         self.columns: list[str] | None = None
         self.kinds: list[ColumnKind] | None = None
         """What a table's columns hold, settled by the first wave; None if all are plain numbers."""
@@ -94,15 +118,30 @@ class Model:
         self.calibration = ScoreCalibration()
 
     @classmethod
-    def open(cls, path: str | Path, device: str = "cpu", *, trunk: str | nn.Module | None = None) -> Model:
+    def open(
+        cls,
+        path: str | Path,
+        device: str = "cpu",
+        *,
+        trunk: str | nn.Module | None = None,
+        weights: str | Path | None = None,
+        whole: bool = True,
+    ) -> Model:
         """Read a model file; nothing in it can run code, and a damaged one is named as such.
 
-        If the model's trunk is a module of yours, it must be given again.
+        If the model's trunk is a module of yours, it must be given again. ``weights`` is the file of its trunk's
+        weights, if that is not found where it was or beside the model. A model that is not ``whole`` has no trunk, if
+        that came ready, and can be shown, but neither learn nor predict.
         """
         from ucb.incremental.model_file import read_model
 
-        model = read_model(Path(path), trunk if isinstance(trunk, nn.Module) else None)
-        if trunk is not None and trunk != model.trunk and not isinstance(model.trunk, nn.Module):
+        module = trunk if isinstance(trunk, nn.Module) else None
+        place = find_place(trunk) if isinstance(trunk, str) and weights is None else weights
+        given = Given(module, None if place is None else Path(place), Path(path).parent, whole=whole)
+        model = read_model(Path(path), given)
+        if weights is not None and model.trunk is not None and not model.has_weights_file:
+            raise ValueError(f"the trunk of {path} needs no file of weights: leave --weights out")
+        if trunk is not None and not isinstance(model.trunk, nn.Module) and not _is_alike(trunk, model.trunk):
             asked = trunk if isinstance(trunk, str) else "a module"
             raise ValueError(f"the trunk of {path} is {model.trunk or 'a net that learns'}, not {asked}: leave it out")
         if model.learner is not None:
@@ -179,6 +218,7 @@ class Model:
             )
             report.remarks.insert(0, f"{said} (with --trunk {OWN}, they make a trunk of their own)")
         self.__dict__.update(new.__dict__)
+        self.ready = None  # the learner has it
         return report
 
     def unlearn(
@@ -267,6 +307,11 @@ class Model:
         """Whether it takes images of any size."""
         return isinstance(self.trunk, str) and self.trunk != OWN
 
+    @property
+    def has_weights_file(self) -> bool:
+        """Whether its trunk is a net of another library."""
+        return isinstance(self.trunk, str) and (self.trunk == "onnx" or names_library(self.trunk))
+
     def _choose_trunk(self, shape: Shape) -> bool:
         """Settle on a trunk for a first wave that is not told which; return whether examples are to be read anew."""
         if self.method != "fixed" or self.trunk is not None:
@@ -276,23 +321,36 @@ class Model:
             from ucb.incremental.pretrained import choose_trunk
 
             self._take_trunk(choose_trunk())
+        self._check_features()
         return self.resizes
 
-    def _take_trunk(self, trunk: str | nn.Module) -> None:
+    def _check_features(self) -> None:
+        if self.features is not None:
+            from ucb.incremental.random_features import check_features
+
+            check_features(self.features, self.method, self.trunk)
+
+    def _take_trunk(self, trunk: str | nn.Module, weights: str | Path | None = None) -> None:
         from ucb.incremental.pretrained import check_trunk, shape_of
 
         self.trunk = check_trunk(trunk, self.method)
-        if isinstance(trunk, str) and trunk != OWN:
+        if isinstance(trunk, str) and names_library(trunk):
+            from ucb.incremental.library_trunks import open_library
+
+            self.ready = open_library(trunk, weights)
+            self.trunk, self.shape = self.ready.name, (3, self.ready.side, self.ready.side)
+        elif weights is not None:
+            said = f"the trunk {trunk}" if isinstance(trunk, str) else "a module"
+            raise ValueError(f"{said} needs no file of weights: leave --weights out")
+        elif isinstance(trunk, str) and trunk != OWN:
             self.shape = shape_of(trunk)
 
     def _embed(self) -> None:
-        from ucb.incremental.pretrained import ModuleTrunk, PretrainedTrunk
+        from ucb.incremental.pretrained import GivenTrunk
 
         trunk = getattr(self.known, "trunk", None)
-        if isinstance(trunk, ModuleTrunk):
-            raise ValueError("a module of your own cannot be put into the model's file: keep it beside the file")
-        if isinstance(trunk, PretrainedTrunk):
-            trunk.is_embedded = True
+        if isinstance(trunk, GivenTrunk):
+            trunk.embed()
 
     @property
     def known(self) -> FrozenTrunkModel | BayesianNetModel:

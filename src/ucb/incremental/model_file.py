@@ -10,18 +10,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ucb.data.readers import ColumnKind, Shape
+from ucb.data.readers.reader import as_text
 from ucb.incremental import checked_file
 from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors, check_text, check_whole
 from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import METHODS, Model
-from ucb.incremental.trunks import OWN, Trunk, build_trunk, supports_patches
+from ucb.incremental.trunks import OWN, Given, Trunk, build_trunk, supports_patches
 from ucb.incremental.wave_file import FIGURES, STATISTICS, SUMS, halve, join_sums, join_waves, split_waves
 from ucb.storage import write_atomically
 
@@ -66,28 +68,28 @@ def to_bytes(model: Model) -> bytes:
         values["earlier"] = model.earlier[1]
     data = checked_file.pack(values, {**tensors, **of_waves})
     try:
-        _understand(checked_file.unpack(data), "it", model.trunk if isinstance(model.trunk, nn.Module) else None)
+        _understand(checked_file.unpack(data), "it", Given(trunk=getattr(learner, "trunk", None)))
     except checked_file.DamagedModelError as error:
         raise ValueError(f"the model is not written, since its file could not be read again: {error}") from None
     return data
 
 
-def read_model(path: Path, trunk: nn.Module | None = None) -> Model:
-    """Return the model in a file, with a trunk that the file does not hold; what is wrong is said in one sentence."""
+def read_model(path: Path, given: Given) -> Model:
+    """Return the model in a file, with what it does not hold of its trunk; what is wrong is said in one sentence."""
     if not path.exists():
         raise FileNotFoundError(f"there is no model {path}: `ucb learn {path} DATA` makes one")
-    return _understand(checked_file.read_content(path), str(path), trunk)
+    return _understand(checked_file.read_content(path), str(path), given)
 
 
-def _understand(content: checked_file.Content, path: str, trunk: nn.Module | None) -> Model:
+def _understand(content: checked_file.Content, path: str, given: Given) -> Model:
     """Return the model that a file describes."""
     try:
-        return _join_model(Fields(content[0]), content[1], trunk)
+        return _join_model(Fields(content[0]), content[1], given)
     except FALSE as error:
         raise checked_file.DamagedModelError(f"{path} is damaged: {str(error)[:200]}") from None
 
 
-def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module | None) -> Model:
+def _join_model(fields: Fields, tensors: Mapping[str, Tensor], given: Given) -> Model:
     fields.only("method", "net", "seed", "shape", "columns", "kinds", "label", "classes", "waves", "way", "earlier")
     method = fields.one_of("method", METHODS)
     model = Model(method, net=fields.optional_text("net"), seed=fields.whole("seed"))
@@ -110,7 +112,7 @@ def _join_model(fields: Fields, tensors: Mapping[str, Tensor], trunk: nn.Module 
     own = {name: value for name, value in tensors.items() if name not in of_waves}
     learner: FrozenTrunkModel | BayesianNetModel
     if method == "fixed":
-        learner = _join_frozen(model, facts, own, trunk)
+        learner = _join_frozen(model, facts, own, given)
     else:
         learner = _join_net(model, facts, own, len(fields.list("waves", lambda where, value: value)))
     features = learner.trunk.features if isinstance(learner, FrozenTrunkModel) else None
@@ -143,18 +145,21 @@ def _split_frozen(learner: FrozenTrunkModel) -> Parts:
     tensors = {f"trunk.{name}": value for name, value in learner.trunk.stored().items()}
     if learner.examples:
         tensors |= {"head.gram": halve(head.gram), "head.moments": head.moments, "head.counts": head.counts}
-    facts = {"trunk": learner.trunk.facts, "ridge": head.ridge}
+    facts: dict[str, Any] = {"trunk": learner.trunk.facts, "ridge": head.ridge}
     if learner.repeated:
         facts["repeated"] = learner.repeated
     if learner.grid is not None:
         facts["grid"] = learner.grid
+    noted = getattr(learner.trunk, "noted", None)
+    if noted is not None and as_text(str(noted)) == str(noted) and len(str(noted)) <= checked_file.LONGEST_NAME:
+        facts["weights"] = str(noted)
     return facts, tensors
 
 
-def _join_frozen(
-    model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: nn.Module | None
-) -> FrozenTrunkModel:
-    facts.only("trunk", "ridge", "repeated", "grid")
+def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: Given) -> FrozenTrunkModel:
+    facts.only("trunk", "ridge", "repeated", "grid", "weights")
+    if "weights" in facts.values:  # only of a trunk whose weights are a file of the user's
+        given = replace(given, noted=Path(facts.text("weights")))
     trunk = _join_trunk(model, facts.fields("trunk"), tensors, given)
     sums = [name for name in tensors if not name.startswith("trunk.")]
     if len(tensors) > len(trunk.stored()) + (3 if sums else 0):
@@ -172,14 +177,20 @@ def _join_frozen(
     return learner
 
 
-def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: nn.Module | None) -> Trunk:
+def _join_trunk(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: Given) -> Trunk:
     """Return the trunk, and note in the model which one it is."""
-    shape, kind = model.shape or (), facts.one_of("kind", ("patches", "rows", "pretrained", "module"))
-    if kind in ("pretrained", "module"):
+    shape, kind = model.shape or (), facts.get("kind")
+    if kind == "random":
+        from ucb.incremental.random_features import join_random
+
+        random = join_random(facts, tensors, shape, given)
+        model.trunk, model.features = random.origin, random.number
+        return random
+    if kind not in ("patches", "rows"):  # made by the first wave
         from ucb.incremental.pretrained import join_trunk
 
         trunk = join_trunk(facts, tensors, shape, given)
-        model.trunk = trunk.net if kind == "module" else trunk.facts["name"]
+        model.trunk = trunk.origin
         return trunk
     model.trunk = OWN
     if kind == "patches" and not supports_patches(shape):

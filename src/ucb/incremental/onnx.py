@@ -1,7 +1,8 @@
 """A model as an ONNX file, for programs that have neither this package nor PyTorch.
 
 The graph leads from raw input, uint8 images [rows, channels, height, width] or float32 rows, to calibrated class
-probabilities: the mean over the same weight samples as in `predict`. With a frozen trunk the graph has the posterior of
+probabilities: the mean over the same weight samples as in `predict`. Images for a trunk that takes any size are brought
+to its side, in colour, by whoever asks. With a frozen trunk the graph has the posterior of
 the head, with ucb-ng the weights of every sample; with several heads all of them are asked, and the least uncertain one
 has the say, by the same rule. What it does not say is "unsure".
 
@@ -47,6 +48,7 @@ OPSET, IR_VERSION = 17, 8
 """Old enough for every runtime of the last years."""
 LARGEST = 2_000_000_000
 """An ONNX file without files beside it is shorter than 2 GiB."""
+RESIZED = "whoever asks brings them, bilinearly and with antialiasing, to"
 SMALLEST = torch.finfo(torch.float32).tiny
 """Below it a probability has a logarithm that no longer counts."""
 
@@ -100,13 +102,19 @@ def largest_difference(model: Model, data: bytes) -> float:
     options = runtime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
-    session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
     assert model.shape is not None
     x = make_inputs(model.shape, _measure_rows(model))
     found = 0.0
-    for rows in (len(x), *BATCHES):
-        (theirs,) = session.run([OUTPUT], {INPUT: x[:rows].numpy()})
+    try:
+        session = runtime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        answers = [session.run([OUTPUT], {INPUT: x[:rows].numpy()})[0] for rows in (len(x), *BATCHES)]
+    except Exception as error:  # a graph of another's trunk may not be for any number of rows
+        said = next(iter(str(error).splitlines()), type(error).__name__)
+        raise RuntimeError(f"onnxruntime cannot run the exported model: {said}") from error
+    for rows, theirs in zip((len(x), *BATCHES), answers, strict=True):
         ours = predict_batch(model, x[:rows]).prediction.probabilities.cpu()
+        if theirs.shape != ours.shape:
+            return math.inf
         found = max(found, float((torch.from_numpy(theirs) - ours).abs().nan_to_num(nan=math.inf).max()))
     return found
 
@@ -144,6 +152,8 @@ def _describe(model: Model) -> dict[str, str]:
         "shape": list(model.shape or ()),
         "columns": model.columns,
         "method": model.method,
+        "trunk": model.trunk if isinstance(model.trunk, str) else None,
+        "images": f"{RESIZED} {model.shape[1]} x {model.shape[2]}" if model.resizes and model.shape else None,
         "ucb_version": ucb.__version__,
         "about": "calibrated class probabilities, averaged over weight samples; it does not tell when it is unsure",
     }
@@ -173,9 +183,7 @@ class Graph:
         array = value.detach().cpu().numpy() if isinstance(value, Tensor) else np.asarray(value)
         if array.dtype.kind == "f":
             array = array.astype(np.float32)
-        self._bytes += array.nbytes
-        if self._bytes > LARGEST:
-            raise ValueError("the model is too large for an ONNX file, which ends at 2 GB")
+        self._count(array.nbytes)
         name = f"c{len(self._constants)}"
         self._constants.append(self._onnx.numpy_helper.from_array(np.ascontiguousarray(array), name))
         return name
@@ -186,6 +194,27 @@ class Graph:
         name = f"n{len(self._nodes)}"
         self._nodes.append(self._onnx.helper.make_node(kind, given, [name], name, **attributes))
         return name
+
+    def merge(self, content: bytes, x: str) -> str:
+        """Add the nodes of another ONNX file, whose only input is ``x``; return the name of its first output."""
+        other = self._onnx.load_from_string(content)
+        version = {each.domain: each.version for each in other.opset_import}.pop("")
+        if version != OPSET:
+            other = self._onnx.version_converter.convert_version(other, OPSET)
+        if other.functions or any(node.domain not in ("", "ai.onnx") for node in other.graph.node):
+            raise ValueError("it has operations that are not ONNX's own")
+        graph = self._onnx.compose.add_prefix(other, f"m{len(self._nodes)}.").graph
+        constants = {each.name for each in graph.initializer}
+        (source,) = (each.name for each in graph.input if each.name not in constants)
+        self._count(other.ByteSize())
+        self._nodes += [self._onnx.helper.make_node("Identity", [x], [source]), *graph.node]
+        self._constants += graph.initializer
+        return str(graph.output[0].name)
+
+    def _count(self, size: int) -> None:
+        self._bytes += size
+        if self._bytes > LARGEST:
+            raise ValueError("the model is too large for an ONNX file, which ends at 2 GB")
 
     def close(self, shape: Sequence[int], result: str, classes: int, facts: dict[str, str]) -> bytes:
         """Return the file: any number of rows of uint8 images or float32 numbers become rows of ``result``."""
@@ -211,7 +240,9 @@ def add_frozen_trunk(graph: Graph, learner: FrozenTrunkModel, shape: Sequence[in
     elif isinstance(trunk, RowTrunk):
         features = _add_rows(graph, trunk, shape)
     else:
-        raise ValueError(f"the model cannot be exported: its trunk ({trunk.about}) has no ONNX form yet")
+        from ucb.incremental.onnx_trunks import add_given_trunk
+
+        features = add_given_trunk(graph, trunk, INPUT, shape)
     if learner.grid is not None:
         whole = graph.node("Round", graph.node("Mul", features, 2.0**learner.grid))
         features = graph.node("Mul", whole, 2.0**-learner.grid)

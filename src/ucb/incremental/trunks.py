@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, cast
 
 import torch
@@ -36,6 +38,8 @@ SAMPLED = 2000
 
 OWN = "own"
 """What a trunk that the first wave makes is called."""
+LIBRARIES = ("timm", "torchvision", "transformers")
+"""What the names of nets of other libraries begin with, before a colon."""
 SMALLEST_PHOTOGRAPH = 32
 """The side that a colour image must have to count as a photograph; smaller ones are icons and textures."""
 
@@ -56,9 +60,30 @@ class Trunk(nn.Module):
     about = "made once, fixed"
     """What it is, in a few words."""
 
+    @property
+    def size(self) -> int:
+        """How many numbers it has."""
+        return sum(tensor.numel() for tensor in self.state_dict().values())
+
     def stored(self) -> dict[str, Tensor]:
         """Return the tensors that a model file holds of it."""
         return dict(self.state_dict())
+
+
+@dataclass(frozen=True)
+class Given:
+    """What whoever opens a model file says of a trunk that it does not hold."""
+
+    trunk: nn.Module | None = None
+    """The user's module; or the trunk itself, where a file is checked that was just made."""
+    weights: Path | None = None
+    """The file with the weights."""
+    folder: Path | None = None
+    """Where the model's file is: the weights may be beside it."""
+    noted: Path | None = None
+    """Where the weights were, as the model's file says."""
+    whole: bool = True
+    """Whether the trunk is needed: without it a model can be shown, and nothing else."""
 
 
 class ImageTrunk(Trunk):
@@ -153,6 +178,20 @@ class RowTrunk(Trunk):
 def supports_patches(shape: Sequence[int]) -> bool:
     """Whether examples of this shape are images with room for patches."""
     return len(shape) == 3 and min(shape[1:]) > SMALLEST_PATCH
+
+
+def names_library(trunk: str) -> bool:
+    """Whether a trunk's name is that of a net of another library, or of an ONNX file."""
+    kind, _, name = trunk.partition(":")
+    return (kind in LIBRARIES and bool(name)) or find_place(trunk) is not None
+
+
+def find_place(trunk: str) -> Path | None:
+    """Return where a trunk's own name says that its weights are."""
+    kind, _, name = trunk.partition(":")
+    if kind == "transformers" and name:
+        return Path(name)
+    return Path(trunk) if trunk.lower().endswith(".onnx") else None
 
 
 def is_photograph(shape: Sequence[int]) -> bool:
