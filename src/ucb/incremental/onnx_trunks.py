@@ -8,6 +8,7 @@ the whole. Whether it serves any number of images, and answers as the trunk does
 from __future__ import annotations
 
 import io
+import math
 import warnings
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
@@ -17,7 +18,7 @@ from torch import nn
 
 from ucb.incremental.library_nets import OnnxNet, say_first_line
 from ucb.incremental.library_trunks import LibraryTrunk
-from ucb.incremental.pretrained import ModuleTrunk, PretrainedTrunk, ResizingTrunk
+from ucb.incremental.pretrained import LENGTH, NEAR_0, ModuleTrunk, PretrainedTrunk, ResizingTrunk
 from ucb.incremental.random_features import RandomFeatures
 from ucb.incremental.trunks import Trunk
 from ucb.nets.efficientnet_lite import EfficientNetLite, SameConv2d
@@ -32,6 +33,20 @@ def add_given_trunk(graph: Graph, trunk: Trunk, x: str, shape: Sequence[int]) ->
         z = add_given_trunk(graph, trunk.trunk, x, shape)
         combined = graph.node("Relu", graph.node("MatMul", z, trunk.directions))
         return graph.node("Concat", z, combined, axis=1) if trunk.beside else combined
+    z = _add_net(graph, trunk, x, shape)
+    return _add_roots(graph, z) if isinstance(trunk, ResizingTrunk) and trunk.is_rooted else z
+
+
+def _add_roots(graph: Graph, z: str) -> str:
+    """Add ``take_roots``."""
+    root = graph.node("Sqrt", graph.node("Add", graph.node("Abs", z), NEAR_0))
+    roots = graph.node("Mul", graph.node("Sign", z), graph.node("Sub", root, math.sqrt(NEAR_0)))
+    length = graph.node("ReduceL2", roots, axes=[1], keepdims=1)
+    return graph.node("Mul", roots, graph.node("Div", LENGTH, graph.node("Max", length, 1e-9)))
+
+
+def _add_net(graph: Graph, trunk: Trunk, x: str, shape: Sequence[int]) -> str:
+    """Add what a net shows of examples."""
     if len(shape) == 3:
         x = graph.node("Cast", x, to=1)
     if isinstance(trunk, ResizingTrunk):

@@ -15,6 +15,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import io
+import math
 from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
@@ -36,6 +37,8 @@ AT_A_TIME = 4
 MEAN, SPREAD = 127.0, 128.0
 """A pixel becomes (pixel - 127) / 128, as in the training of the nets."""
 LONGEST_SIDE = 1024
+NEAR_0, LENGTH = 1e-3, 10.0
+"""Of roots of features: where they begin to be straight, and how long a row of them is."""
 ALIKE = 1e-3
 """What features of one input may differ by between machines, as a share of the largest."""
 DEFAULT = "efficientnet-lite0"
@@ -117,13 +120,17 @@ class GivenTrunk(Trunk):
             batch = x.new_zeros(self.at_a_time, *x.shape[1:])  # in one layout of memory, on which last bits depend too
             batch[: len(some)] = some
             with torch.inference_mode():
-                found = self.show(batch)
+                found = self.finish(self.show(batch))
             parts.append(found[: len(some)].clone())
         return torch.cat(parts) if parts else torch.zeros(0, self.features, device=x.device)
 
     def show(self, x: Tensor) -> Tensor:
-        """Return the features of one full batch."""
+        """Return what the net shows of one full batch."""
         raise NotImplementedError
+
+    def finish(self, found: Tensor) -> Tensor:
+        """Return the features for the head, from what the net shows."""
+        return found
 
     def embed(self) -> None:
         """Let a model file hold the weights, too."""
@@ -163,10 +170,18 @@ class ResizingTrunk(GivenTrunk):
 
     That is done by bilinear interpolation; where it makes them smaller, each pixel is a weighted mean of all that it
     stands for (antialiasing).
+
+    The head sees roots of what the net shows, at one length: see ``take_roots``.
     """
 
     mean: Tensor
     spread: Tensor
+    is_rooted = True
+    """Whether the head sees roots; it does not in the first models with a pretrained trunk."""
+
+    def finish(self, found: Tensor) -> Tensor:
+        """Return the features for the head, from what the net shows."""
+        return take_roots(found) if self.is_rooted else found
 
     def prepare(self, side: int, mean: Sequence[float], spread: Sequence[float]) -> None:
         """Settle the side, and what is done with the pixels of each channel: (pixel - mean) / spread."""
@@ -182,6 +197,18 @@ class ResizingTrunk(GivenTrunk):
         return ((pixels - self.mean) / self.spread).contiguous(memory_format=torch.channels_last)
 
 
+def take_roots(z: Tensor) -> Tensor:
+    """Return sign(z) (sqrt(|z| + e) - sqrt(e)) of each feature, each row brought to the length 10.
+
+    Pooled features have long tails, and few large ones would decide alone. Their roots are compared by the Hellinger
+    distance, as in RootSIFT (Arandjelovic and Zisserman, 2012). The small e keeps a difference in the last bits of a
+    feature near 0 small. At one length, an image of another kind cannot hide among short vectors: phi^T A^-1 phi, the
+    doubt of the head, tells it by its direction.
+    """
+    roots = z.sign() * ((z.abs().double() + NEAR_0).sqrt() - math.sqrt(NEAR_0))
+    return (roots * (LENGTH / roots.square().sum(1, keepdim=True).sqrt().clamp_min(1e-9))).float()
+
+
 class PretrainedTrunk(ResizingTrunk):
     """The pooled features of a net with published weights.
 
@@ -189,16 +216,22 @@ class PretrainedTrunk(ResizingTrunk):
     """
 
     def __init__(
-        self, name: str = DEFAULT, side: int | None = None, tensors: Mapping[str, Tensor] | None = None
+        self,
+        name: str = DEFAULT,
+        side: int | None = None,
+        tensors: Mapping[str, Tensor] | None = None,
+        is_rooted: bool = True,
     ) -> None:
         super().__init__()
-        self.name, self.features = name, FEATURES
+        self.name, self.features, self.is_rooted = name, FEATURES, is_rooted
         self.prepare(VARIANTS[name].side if side is None else side, [MEAN] * 3, [SPREAD] * 3)
         self.is_embedded = tensors is not None
         """Whether a model file holds the weights, too."""
         self.about = f"{name}, pretrained, fixed"
         known = {"kind": "pretrained", "name": name, "sha256": FILES[name].sha256}
         self.facts = {**known, "side": self.side, "mean": MEAN, "spread": SPREAD}
+        if is_rooted:
+            self.facts["rooted"] = True
         self.net = _build_net(name, read_weights(name)) if tensors is None else _build_folded(name)
         if tensors is not None:
             self.load_state_dict(dict(tensors), assign=True)
@@ -326,7 +359,10 @@ def join_trunk(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int
 def _join_pretrained(
     facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given
 ) -> PretrainedTrunk | AbsentTrunk:
-    facts.only("kind", "name", "sha256", "side", "mean", "spread")
+    facts.only("kind", "name", "sha256", "side", "mean", "spread", "rooted")
+    is_rooted = "rooted" in facts.values  # models of before do not have it
+    if is_rooted and facts.get("rooted") is not True:
+        raise FieldError("way.trunk.rooted is not true")
     name, side = facts.one_of("name", tuple(FILES)), facts.whole("side", 32, LONGEST_SIDE)
     if tuple(shape) != (3, side, side):
         raise FieldError("the shape is not that of the trunk's images")
@@ -338,8 +374,8 @@ def _join_pretrained(
     if not given.whole:
         return AbsentTrunk(name, FEATURES, sum(each.numel() for each in like.values()), facts.values, tensors)
     if not any(each.startswith("trunk.") for each in tensors):
-        return PretrainedTrunk(name, side)
-    return PretrainedTrunk(name, side, check_tensors(tensors, "trunk.", like, torch.float32))
+        return PretrainedTrunk(name, side, is_rooted=is_rooted)
+    return PretrainedTrunk(name, side, check_tensors(tensors, "trunk.", like, torch.float32), is_rooted)
 
 
 def _join_module(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given) -> ModuleTrunk:
