@@ -211,15 +211,25 @@ class Model:
         self.__dict__.update(new.__dict__)
         return report
 
-    def predict(self, data: Inputs, *, observer: Observer | None = None) -> Predictions:
-        """Answer for each input with label, probability, entropy, mutual information and whether it is unsure.
+    def predict(
+        self,
+        data: Inputs,
+        *,
+        top: int | None = None,
+        all_probabilities: bool = False,
+        threshold: float | None = None,
+        observer: Observer | None = None,
+    ) -> Predictions:
+        """Answer for each input with label, probability, entropy, mutual information, doubt and whether it is unsure.
 
-        ``data`` are paths, or inputs in memory. The answer is a list; its attribute ``skipped`` names what could not be
-        read, and why.
+        ``data`` are paths, or inputs in memory. Unsure is what has a doubt above the model's own threshold, or above
+        ``threshold``. With ``top`` the answer names so many of the most probable labels, in ``"top"``; with
+        ``all_probabilities`` it has those of all classes, in ``"probabilities"``. All answers are a list; its attribute
+        ``skipped`` names what could not be read, and why.
         """
-        from ucb.incremental.predict import predict
+        from ucb.incremental.predict import Question, predict
 
-        return predict(self, data, observer=observer)
+        return predict(self, data, Question(top, all_probabilities, threshold), observer)
 
     def show(self) -> dict[str, Any]:
         """Say what the model knows and how sure it is."""

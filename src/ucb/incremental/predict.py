@@ -1,20 +1,27 @@
-"""What a model makes of inputs: label, probability, and three ways to be unsure; and what it knows at all."""
+"""What a model makes of inputs: label, probability, and how much there is to doubt; and what it knows at all."""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from ucb import checks
 from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
 from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled
 from ucb.incremental.model import Model, percent
+from ucb.incremental.trunks import OWN
 from ucb.observer import Observer
+
+CPU = torch.device("cpu")
+ROWS_OF_DEEP_NETS = 32
+"""Images that are judged together where each takes long, so that the time left is known soon."""
 
 
 class Predictions(list[dict[str, Any]]):
@@ -25,22 +32,62 @@ class Predictions(list[dict[str, Any]]):
         self.skipped, self.remarks = list(skipped), list(remarks)
 
 
-def predict(model: Model, data: Inputs, *, observer: Observer | None = None) -> Predictions:
+@dataclass(frozen=True)
+class Question:
+    """What is asked about each input, beside the label and how sure the model is of it."""
+
+    top: int | None = None
+    """How many of the most probable labels are named."""
+    all_probabilities: bool = False
+    threshold: float | None = None
+    """The doubt above which an answer is called unsure; without one it is the model's own."""
+
+    def __post_init__(self) -> None:
+        if self.top is not None:
+            checks.count("top", self.top)
+        if self.threshold is not None:
+            checks.not_negative("threshold", self.threshold)
+
+
+def predict(model: Model, data: Inputs, question: Question, observer: Observer | None = None) -> Predictions:
     """Answer for paths, arrays or examples; the order is that of the inputs."""
     examples = read_unlabelled(model, data)
-    names, rows = examples.names, []
+    return Predictions(answer(model, examples, question, observer), examples.skipped, examples.remarks)
+
+
+def answer(
+    model: Model, examples: ExampleReader, question: Question, observer: Observer | None = None
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each example that can be read; no more than a batch of them is in memory."""
+    names, classes = examples.names, model.classes
     for positions, found in predict_batches(model, examples, observer):
-        probability, label = found.prediction.probabilities.max(1)
+        probabilities, doubt = found.prediction.probabilities, found.unsureness
+        probability, label = probabilities.max(1)
+        unsure = found.unsure if question.threshold is None else doubt > question.threshold
         columns = {
             "file": [names[place] for place in positions.tolist()],
-            "label": [model.classes[number] for number in label.tolist()],
+            "label": [classes[number] for number in label.tolist()],
             "probability": probability.tolist(),
             "entropy": found.prediction.entropy.tolist(),
             "mutual_information": found.prediction.mutual_information.tolist(),
-            "unsure": found.unsure.tolist(),
+            "unsure": unsure.tolist(),
+            "doubt": doubt.tolist(),
         }
-        rows += [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
-    return Predictions(rows, examples.skipped, examples.remarks)
+        if question.top is not None:
+            columns["top"] = _name_most_probable(classes, probabilities, label, question.top)
+        if question.all_probabilities:
+            columns["probabilities"] = [dict(zip(classes, row, strict=True)) for row in probabilities.tolist()]
+        for row in zip(*columns.values(), strict=True):
+            yield dict(zip(columns, row, strict=True))
+
+
+def _name_most_probable(
+    classes: Sequence[str], probabilities: Tensor, label: Tensor, number: int
+) -> list[list[dict[str, Any]]]:
+    """Return the most probable labels of each row with their probabilities; the one that is the answer comes first."""
+    order = probabilities.scatter(1, label[:, None], 2.0).topk(min(number, len(classes))).indices
+    rows = zip(order.tolist(), probabilities.gather(1, order).tolist(), strict=True)
+    return [[{"label": classes[c], "probability": p} for c, p in zip(*row, strict=True)] for row in rows]
 
 
 def predict_batches(
@@ -48,6 +95,11 @@ def predict_batches(
 ) -> Iterator[tuple[Tensor, CalibratedPrediction]]:
     """Yield the positions of batches of examples, and their predictions."""
     rows, done = rows_per_batch(math.prod(examples.shape) + model.known.values_per_row), 0
+    is_deep = len(examples.shape) == 3 and model.trunk not in (None, OWN)
+    if is_deep and getattr(model.known, "device", CPU) == CPU:
+        rows = min(rows, ROWS_OF_DEEP_NETS)
+    if observer is not None:
+        observer.moved(0, len(examples))
     for positions, x in examples.batches(torch.arange(len(examples)), rows):
         yield positions, predict_batch(model, x)
         done += len(positions)
@@ -59,7 +111,8 @@ def predict_batch(model: Model, x: Tensor) -> CalibratedPrediction:
     """Return calibrated predictions of a batch; weights from a stranger's file can be too large to be reckoned with."""
     found = model.calibration.calibrate(model.known.predict_raw(x))
     prediction = found.prediction
-    if not all(bool(part.isfinite().all()) for part in (prediction.probabilities, prediction.mutual_information)):
+    figures = (prediction.probabilities, prediction.mutual_information, found.unsureness)
+    if not all(bool(part.isfinite().all()) for part in figures):
         raise RuntimeError("the model gives no probability for some inputs: its file is damaged")
     return found
 
