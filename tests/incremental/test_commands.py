@@ -196,6 +196,32 @@ def test_image_bytes_on_standard_input_get_a_hint(known, tmp_path):
         assert "must hold the paths of images, one a line" in answer.stderr
 
 
+def test_a_wave_in_json(known, tmp_path):
+    model, _ = known
+    data = write_pngs(tmp_path / "more", *digits([3, 4], 20, skip=50))
+    (data / "4" / "broken.png").write_bytes(b"no image")
+    answer = ucb("learn", model, data, "--name", "week 3", "--format", "json")
+    facts = json.loads(answer.stdout)
+    assert (answer.exit_code, answer.stderr) == (0, "")
+    shown = json.loads(succeed("show", model, "--format", "json"))
+    wave = shown["waves"][-1]
+    assert (facts["wave"], facts["examples"]) == ("week 3", {"3": 20, "4": 20})
+    assert (facts["accuracy"], facts["new_classes"]) == (wave["accuracy"], ["4"])
+    assert sum(each["asked"] for each in facts["held_out"].values()) == wave["held_out"] == 4
+    assert 100 * sum(each["right"] for each in facts["held_out"].values()) / 4 == wave["accuracy"]
+    assert [effect["wave"] for effect in facts["effects"]] == ["week 1", "week 2"]
+    assert all(effect["change"] >= 0 and effect["words"] and effect["meaning"] for effect in facts["effects"])
+    assert [each["file"] for each in facts["skipped"]] == ["4/broken.png"]
+    assert (facts["model"], facts["bytes"]) == (str(model), model.stat().st_size)
+    assert (facts["remarks"], facts["warnings"]) == ([], [])
+    assert facts["seconds"] > 0
+    answer = ucb("learn", tmp_path / "new.ucb", write_pngs(tmp_path / "alone", *digits([5], 9)), "--format", "json")
+    assert "alone" in json.loads(answer.stdout)["warnings"][0]
+    answer = ucb("learn", model, data, "--format", "json")
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert "learnt before, as 'week 3'" in answer.stderr
+
+
 def test_patterns_and_standard_input(known):
     model, unseen = known
     ones = sorted(str(path) for path in (unseen / "1").iterdir())

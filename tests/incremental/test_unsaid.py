@@ -21,10 +21,11 @@ def waves_in(model):
 
 
 @needs_full
-def test_a_wave_that_is_learnt_is_said_to_be_where_the_disk_is_full(tmp_path, table):
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_wave_that_is_learnt_is_said_to_be_where_the_disk_is_full(tmp_path, table, form):
     model = tmp_path / "m.ucb"
     with open("/dev/full", "w") as full:
-        process = launched("learn", model, table, stdout=full)
+        process = launched("learn", model, table, "--format", form, stdout=full)
         _, err = process.communicate(timeout=120)
     assert process.returncode == 3
     assert err.count("\n") == 1

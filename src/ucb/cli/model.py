@@ -64,6 +64,7 @@ def learn_command(
     device: Device = "cpu",
     epochs: Annotated[int | None, Option(min=1, help="With ucb-ng: the most epochs a wave may take.")] = None,
     again: Annotated[bool, Option("--again", help="Learn data again that the model has learnt before.")] = False,
+    form: Form = "text",
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
@@ -71,15 +72,20 @@ def learn_command(
 
     The first wave makes MODEL; later ones, with old classes or new, are added to it. DATA may be deleted afterwards.
     """
-    from ucb import incremental
     from ucb.cli.watch import ExampleBar
 
     how: dict[str, Any] = {"method": method, "net": net, "trunk": trunk, "label": label, "seed": seed, "epochs": epochs}
     with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
+        from ucb import incremental
+        from ucb.data.readers.reader import as_text
+
         report = incremental.learn(model, data, name, device=device, observer=watcher, again=again, embed=embed, **how)
         watcher.stop()
         with say_done_at_least(f"the wave is learnt, and {model} has it: do not learn it again"):
-            show_wave(report, model, verbose)
+            if form == "json":
+                print_json({**report.facts(), "model": as_text(str(model)), "bytes": model.stat().st_size})
+            else:
+                show_wave(report, model, verbose)
 
 
 def predict_command(
@@ -152,9 +158,10 @@ def forget_check_command(
     The model learns nothing from this.
     """
     from ucb.cli.watch import ExampleBar
-    from ucb.incremental import Model
 
     with _explain_stopping(model), ExampleBar("checking") as watcher:
+        from ucb.incremental import Model
+
         found = Model.open(model, device).forget_check(data, watcher)
         watcher.stop()
         if form == "json":

@@ -85,6 +85,22 @@ class Report:
     warnings: list[str] = field(default_factory=list)
     """Why the model should not be relied on yet."""
 
+    def facts(self) -> dict[str, Any]:
+        """Return all of it as plain values: what `ucb learn --format json` prints."""
+        wave = self.wave
+        return {
+            "wave": wave.name,
+            "examples": wave.examples,
+            "new_classes": self.new_classes,
+            "held_out": {name: {"asked": asked, "right": right} for name, (asked, right) in wave.held_out.items()},
+            "accuracy": wave.accuracy,
+            "effects": [vars(effect) for effect in self.effects],
+            "skipped": [{"file": each.name, "why": each.why} for each in self.skipped],
+            "remarks": self.remarks,
+            "warnings": self.warnings,
+            "seconds": self.seconds,
+        }
+
 
 class Model:
     """Knows classes by name, the waves that taught them, and how sure it is. Without a wave it knows nothing.
