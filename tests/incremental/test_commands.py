@@ -8,6 +8,7 @@ import os
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -267,6 +268,24 @@ def test_what_cannot_be_read_is_listed_and_left_out(known, tmp_path):
     assert "broken.png" in answer.stderr
     assert len(json.loads(answer.stdout)) == 12
     assert "none of the inputs can be read" in ucb("predict", model, unseen / "broken.png").stderr
+
+
+def test_folders_that_lie_too_deep_are_warned_about_once_and_in_time(known, tmp_path):
+    model, _ = known
+    for year in ("2023", "2024"):
+        write_pngs(tmp_path / "years" / year, *digits([0, 1], 6, skip=40 + int(year)))
+    answer = ucb("learn", model, tmp_path / "years")
+    assert answer.exit_code == 0
+    said = f"warning: the classes are the folders '2023', '2024' of {tmp_path}/years, not those inside them, '0', '1'"
+    assert answer.stderr.splitlines()[0].startswith(said)
+    assert answer.stderr.count(said) == 1
+    heard = []
+    observer = SimpleNamespace(noted=heard.append, moved=lambda *_: heard.append("moved"))
+    report = Model().learn(tmp_path / "years", observer=observer)
+    assert heard[0] == f"warning: {report.warnings[0]}"
+    assert said.removeprefix("warning: ") in report.warnings[0]
+    facts = json.loads(succeed("forget-check", model, tmp_path / "years", "--format", "json"))
+    assert facts["remarks"] == report.warnings[:1]
 
 
 def test_show_says_what_was_learnt(known):

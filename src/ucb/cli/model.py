@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -85,7 +85,7 @@ def learn_command(
             if form == "json":
                 print_json({**report.facts(), "model": as_text(str(model)), "bytes": model.stat().st_size})
             else:
-                show_wave(report, model, verbose)
+                show_wave(report, model, verbose, watcher.said)
 
 
 def predict_command(
@@ -210,8 +210,8 @@ def _stamp(model: Path) -> tuple[int, int] | None:
     return (model.stat().st_ino, model.stat().st_mtime_ns) if model.is_file() else None
 
 
-def show_wave(report: Report, model: Path, verbose: bool) -> None:
-    """Say what came of learning a wave."""
+def show_wave(report: Report, model: Path, verbose: bool, said: Collection[str] = ()) -> None:
+    """Say what came of learning a wave, but for warnings that were ``said`` while it was learnt."""
     wave = report.wave
     for remark in report.remarks:
         say(f"note: {remark}")
@@ -230,8 +230,9 @@ def show_wave(report: Report, model: Path, verbose: bool) -> None:
         say(f"effect on each earlier wave ({report.effects[0].meaning}):")
     for effect in report.effects:
         say(f"  {effect.wave!r}: {effect.change:.3f}, {effect.words}")
-    for warning in report.warnings:
-        warn(f"warning: {escape(warning)}")
+    for warning in (f"warning: {each}" for each in report.warnings):
+        if warning not in said:
+            warn(escape(warning))
     say(f"the model is in {model} ({format_bytes(model.stat().st_size)}); the data are no longer needed")
 
 

@@ -197,6 +197,7 @@ class ExampleBar(MovingBar, Observer):
     def __init__(self, what: str) -> None:
         super().__init__(progress.BarColumn(), progress.MofNCompleteColumn())
         self.what, self.last = what, time.monotonic()
+        self.said: list[str] = []
         self.bar = self.progress.add_task(what, total=None)
 
     def moved(self, done: int, total: int) -> None:
@@ -213,7 +214,8 @@ class ExampleBar(MovingBar, Observer):
 
     def noted(self, sentence: str) -> None:
         """Print a sentence."""
-        warn(sentence)
+        self.said.append(sentence)
+        warn(escape(sentence))
 
 
 class DownloadBar(MovingBar):

@@ -24,7 +24,7 @@ from ucb.data.readers import ExampleReader, Skipped, fingerprint
 from ucb.data.readers.reader import as_text, count_words
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import hash_content
-from ucb.incremental.inputs import Data
+from ucb.incremental.inputs import Data, warnings_about
 from ucb.incremental.model import Effect, Model, Report, Wave
 from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
 from ucb.incremental.trunks import OWN
@@ -215,7 +215,7 @@ def learn_wave(model: Model, request: WaveRequest, name: str, new: Sequence[str]
     tried = [*outcome.skipped, *request.examples.skipped]
     skipped = list({one.name: one for one in tried}.values())  # some were tried twice
     remarks = [*request.examples.remarks, *_find_remarks(model.classes, request, outcome)]
-    warnings = find_warnings(model.classes, outcome)
+    warnings = [*warnings_about(request.examples), *find_warnings(model.classes, outcome)]
     return Report(wave, outcome.effects, skipped, remarks, list(new), time.monotonic() - began, warnings)
 
 

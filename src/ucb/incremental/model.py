@@ -16,7 +16,7 @@ from ucb.checks import find_device
 from ucb.data.readers import ExampleReader, Shape, Skipped
 from ucb.incremental.calibration import ScoreCalibration
 from ucb.incremental.checked_file import check_whole
-from ucb.incremental.inputs import Data, Inputs, read_labelled
+from ucb.incremental.inputs import Data, Inputs, read_labelled, warnings_about
 from ucb.incremental.trunks import OWN, is_photograph
 from ucb.observer import Observer
 
@@ -199,6 +199,9 @@ class Model:
         if new._choose_trunk(examples.shape):
             examples = read_labelled(new, data, new.label)
         assert examples.labels is not None
+        observer = observer or Observer()
+        for warning in warnings_about(examples):  # in time to stop
+            observer.noted(f"warning: {warning}")
         name = choose_name(self.waves, name)
         new_classes = sorted(set(examples.labels) - set(self.classes))
         new.classes = self.classes + new_classes
@@ -213,7 +216,7 @@ class Model:
             seed=seed,
             device=where,
             epochs=epochs,
-            observer=observer or Observer(),
+            observer=observer,
             progress=None if progress is None else progress(new, examples, name),
             known={wave.fingerprint: wave.name for wave in reversed(self.waves)},
             again=again,

@@ -14,7 +14,7 @@ from torch import Tensor
 from ucb import checks
 from ucb.data.readers import ExampleReader, Skipped
 from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
-from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled
+from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled, warnings_about
 from ucb.incremental.model import Model, percent
 from ucb.incremental.trunks import OWN
 from ucb.observer import Observer
@@ -182,5 +182,5 @@ def check_forgetting(model: Model, data: Data, observer: Observer | None = None)
         "unsure": sum(unsure[name] for name in known),
         "unknown_classes": {name: {"asked": asked[name], "unsure": unsure[name]} for name in unknown},
         "skipped": [{"file": one.name, "why": one.why} for one in examples.skipped],
-        "remarks": list(examples.remarks),
+        "remarks": [*warnings_about(examples), *examples.remarks],
     }
