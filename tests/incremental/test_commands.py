@@ -19,7 +19,7 @@ from tests.incremental.data import blobs, digits, letters, write_pngs
 from tests.support import make_output_plain, refused, succeed, ucb
 from ucb.cli.answers import print_answers
 from ucb.incremental import Model
-from ucb.incremental.predict import predict_batch
+from ucb.incremental.predict import choices_of, predict_batch
 from ucb.metrics import auroc
 
 FIELDS = ["file", "label", "probability", "entropy", "mutual_information", "unsure", "doubt"]
@@ -317,9 +317,42 @@ def test_forget_check_measures_and_changes_nothing(known, tmp_path):
     shown = Model.open(model).waves
     assert then["0"] == 100 * shown[0].held_out["0"][1] / shown[0].held_out["0"][0]
     text = succeed("forget-check", model, unseen)
+    assert "now, with the classes of then" in " ".join(text.split())
     assert "does not know the class '9' (2 examples, unsure of" in text
     assert model.read_bytes() == before
     assert sorted(each.name for each in model.parent.glob("m.ucb*")) == ["m.ucb"]
+
+
+@pytest.mark.usefixtures("small")
+def test_forget_check_compares_like_with_like():
+    model, (x, labels) = Model(), blobs("abcd", 60, columns=2)
+    x, of = (
+        x + 3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1)),
+        torch.tensor(list(map(ord, labels))),
+    )
+    seen = torch.arange(len(x)) % 3 > 0
+    for names in ("ab", "bc", "da"):
+        own = seen & torch.isin(of, torch.tensor(list(map(ord, names))))
+        model.learn((x[own], [labels[place] for place in own.nonzero().flatten().tolist()]))
+    assert [choices_of(model, wave) for wave in range(3)] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    asked, named = x[~seen], [label for label, known in zip(labels, seen.tolist(), strict=True) if not known]
+    rows = model.predict(asked, all_probabilities=True)
+
+    def right(classes, choices):
+        mine = [(row["probabilities"], name) for row, name in zip(rows, named, strict=True) if name in classes]
+        return 100 * sum(max(choices, key=p.__getitem__) == name for p, name in mine) / len(mine)
+
+    found = model.forget_check((asked, named))
+    for wave, own, choices in zip(found["waves"], ("ab", "bc", "da"), ("ab", "abc", "abcd"), strict=True):
+        assert wave["now"] == pytest.approx(right(own, "abcd"))
+        assert wave["now_as_then"] == pytest.approx(right(own, choices))
+    first = found["waves"][0]
+    assert first["now_as_then"] > first["now"] + 5  # with two classes to choose from it is easier
+    classes = {each["class"]: each["now_as_then"] for each in found["classes"]}
+    assert classes["c"] == pytest.approx(right("c", "abc"))
+    weights = [model.waves[place].held_out["a"][0] for place in (0, 2)]
+    mean = np.average([right("a", "ab"), right("a", "abcd")], weights=weights)
+    assert classes["a"] == pytest.approx(mean)
 
 
 @pytest.mark.usefixtures("small")

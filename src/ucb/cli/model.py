@@ -283,9 +283,10 @@ def _show_check(found: dict[str, Any], verbose: bool) -> None:
         say(f"note: {remark}")
     _show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
     for what, key in ("class", "classes"), ("wave", "waves"):
-        rows = [[e[what], str(e["asked"]), _format_figure(e["now"]), _format_figure(e["then"])] for e in found[key]]
+        figures = ("now", "now_as_then", "then")
+        rows = [[e[what], str(e["asked"]), *(_format_figure(e[name]) for name in figures)] for e in found[key]]
         if rows:
-            heads = [what, "asked", "right now (%)", "when learnt (%)"]
+            heads = [what, "asked", "right now (%)", "now, with the classes of then (%)", "when learnt (%)"]
             print_table(make_table(heads, rows, wrap=heads))
             say("")
     for name, figures in found["unknown_classes"].items():

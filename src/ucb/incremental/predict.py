@@ -143,14 +143,43 @@ def describe(model: Model) -> dict[str, Any]:
     }
 
 
+def choices_of(model: Model, wave: int) -> list[int]:
+    """Return the numbers of the classes that a wave had to choose from: all that had been learnt by then."""
+    learnt = {name for each in model.waves[: wave + 1] for name in each.examples}
+    return [number for number, name in enumerate(model.classes) if name in learnt]
+
+
+class EarlierChoices:
+    """How many examples are judged right if the model chooses among the classes that a wave had to choose from."""
+
+    def __init__(self, model: Model) -> None:
+        self.own = [model.numbers_of(wave.examples) for wave in model.waves]
+        self.choices = [torch.tensor(choices_of(model, place)) for place in range(len(model.waves))]
+        self.right = torch.zeros(len(model.waves), len(model.classes), dtype=torch.int64)
+        """For each wave and class; 0 where the wave does not have the class."""
+
+    def count(self, probabilities: Tensor, target: Tensor) -> None:
+        """Take in a batch."""
+        for right, own, choices in zip(self.right, self.own, self.choices, strict=True):
+            rows = torch.isin(target, own)
+            given = choices[probabilities[rows][:, choices].argmax(1)]
+            right += torch.bincount(given[given == target[rows]], minlength=len(right))
+
+
 def check_forgetting(model: Model, data: Data, observer: Observer | None = None) -> dict[str, Any]:
-    """Return the accuracy by class and by wave, now and when each was learnt, in percent. The model is not changed."""
+    """Return the accuracy by class and by wave, now and when each was learnt, in percent. The model is not changed.
+
+    ``then`` was measured with the classes known then to choose from, and so is ``now_as_then``; ``now`` with all. Of a
+    class that several waves have, ``now_as_then`` is their mean, with the weights that ``then`` gives them.
+    """
     model.known  # noqa: B018 (a model without a wave is refused before anything is read)
     examples = read_labelled(model, data, model.label)
     assert examples.labels is not None
     target = model.numbers_of(examples.labels)
     asked, right, unsure = Counter[str](), Counter[str](), Counter[str]()
+    earlier = EarlierChoices(model)
     for positions, found in predict_batches(model, examples, observer):
+        earlier.count(found.prediction.probabilities.cpu(), target[positions])
         columns = (positions, target[positions], found.prediction.label.cpu(), found.unsure.cpu())
         for place, number, given, doubted in zip(*(column.tolist() for column in columns), strict=True):
             name = examples.labels[place]
@@ -161,21 +190,35 @@ def check_forgetting(model: Model, data: Data, observer: Observer | None = None)
     def accuracy(names: Iterable[str]) -> float | None:
         return percent((asked[name], right[name]) for name in names)
 
+    def accuracy_of_class(number: int, name: str) -> float | None:
+        measured = [wave.held_out.get(name, (0, 0))[0] for wave in model.waves]
+        mean = sum(float(hits) * held for hits, held in zip(earlier.right[:, number], measured, strict=True))
+        return 100 * mean / (asked[name] * sum(measured)) if any(measured) else None
+
     known = [name for name in model.classes if asked[name]]
-    waves = [wave for wave in model.waves if any(asked[name] for name in wave.examples)]
-    then = {name: percent(wave.held_out.get(name, (0, 0)) for wave in model.waves) for name in known}
-    classes = [{"class": each, "asked": asked[each], "now": accuracy([each]), "then": then[each]} for each in known]
     unknown = sorted(set(asked) - set(model.classes))
     return {
-        "classes": classes,
+        "classes": [
+            {
+                "class": name,
+                "asked": asked[name],
+                "now": accuracy([name]),
+                "now_as_then": accuracy_of_class(number, name),
+                "then": percent(wave.held_out.get(name, (0, 0)) for wave in model.waves),
+            }
+            for number, name in enumerate(model.classes)
+            if asked[name]
+        ],
         "waves": [
             {
                 "wave": wave.name,
-                "asked": sum(asked[name] for name in wave.examples),
+                "asked": (own := sum(asked[name] for name in wave.examples)),
                 "now": accuracy(wave.examples),
+                "now_as_then": 100 * int(right_then.sum()) / own,
                 "then": wave.accuracy,
             }
-            for wave in waves
+            for wave, right_then in zip(model.waves, earlier.right, strict=True)
+            if any(asked[name] for name in wave.examples)
         ],
         "accuracy": accuracy(known),
         "asked": sum(asked[name] for name in known),
