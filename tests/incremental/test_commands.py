@@ -317,7 +317,7 @@ def test_forget_check_measures_and_changes_nothing(known, tmp_path):
     shown = Model.open(model).waves
     assert then["0"] == 100 * shown[0].held_out["0"][1] / shown[0].held_out["0"][0]
     text = succeed("forget-check", model, unseen)
-    assert "now, with the classes of then" in " ".join(text.split())
+    assert "now, classes of then (%)" in " ".join(text.split())
     assert "does not know the class '9' (2 examples, unsure of" in text
     assert model.read_bytes() == before
     assert sorted(each.name for each in model.parent.glob("m.ucb*")) == ["m.ucb"]

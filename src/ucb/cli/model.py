@@ -286,7 +286,7 @@ def _show_check(found: dict[str, Any], verbose: bool) -> None:
         figures = ("now", "now_as_then", "then")
         rows = [[e[what], str(e["asked"]), *(_format_figure(e[name]) for name in figures)] for e in found[key]]
         if rows:
-            heads = [what, "asked", "right now (%)", "now, with the classes of then (%)", "when learnt (%)"]
+            heads = [what, "asked", "right now (%)", "now, classes of then (%)", "when learnt (%)"]
             print_table(make_table(heads, rows, wrap=heads))
             say("")
     for name, figures in found["unknown_classes"].items():

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Self
 
 from rich import progress
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ucb.cli.terminal import console as standard_output
 from ucb.cli.terminal import errors as standard_error
@@ -157,6 +158,14 @@ def _columns(width: int) -> list[ProgressColumn]:
     return [where, loss, *([accuracy] if width >= SNUG else []), TimeRemainingColumn()]
 
 
+class TimeLeftColumn(TimeRemainingColumn):
+    """The time left, as soon as the pace is known."""
+
+    def render(self, task: Task) -> Text:
+        """Return what is shown."""
+        return Text("") if task.time_remaining is None else super().render(task) + " left"
+
+
 class MovingBar:
     """A bar with the time left that a terminal shows until it is stopped; elsewhere nothing is shown.
 
@@ -167,8 +176,7 @@ class MovingBar:
         self.progress = Progress(
             TextColumn("{task.description}"),
             *columns,
-            TimeRemainingColumn(),
-            TextColumn("left"),
+            TimeLeftColumn(),
             console=standard_error,
             transient=True,
             redirect_stdout=False,

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -51,6 +52,24 @@ class RepeatedWaveError(ValueError):
     """A wave that the model has learnt before."""
 
 
+class Pace:
+    """Tells an observer how far a wave is, as if all work on it were one pass over its examples."""
+
+    def __init__(self, observer: Observer, examples: int) -> None:
+        self.observer, self.examples, self.done = observer, examples, 0.0
+        self.work = examples
+        """How many examples are read, learnt or judged in all: more, if some are gone through several times."""
+
+    def went_through(self, number: float) -> None:
+        """Hear that so much more is done; all is done only when ``finish`` says so."""
+        self.done += number
+        self.observer.moved(min(int(self.examples * self.done / self.work), self.examples - 1), self.examples)
+
+    def finish(self) -> None:
+        """Hear that all is done."""
+        self.observer.moved(self.examples, self.examples)
+
+
 @dataclass(frozen=True)
 class WaveRequest:
     """A wave that a learner is asked to learn."""
@@ -71,6 +90,11 @@ class WaveRequest:
     """The earlier waves' names by the hash of their content."""
     again: bool
     """Whether a wave that was learnt before is wanted once more."""
+
+    @cached_property
+    def pace(self) -> Pace:
+        """What tells the observer how far the work is."""
+        return Pace(self.observer, len(self.classes))
 
     def labels_of(self, positions: Tensor) -> list[str]:
         """Return the classes of some examples by name."""
