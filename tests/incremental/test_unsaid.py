@@ -35,6 +35,17 @@ def test_a_wave_that_is_learnt_is_said_to_be_where_the_disk_is_full(tmp_path, ta
 
 
 @needs_full
+@pytest.mark.parametrize("form", ["text", "json", "csv"])
+def test_answers_that_cannot_be_written_are_a_failure(tmp_path, table, form):
+    model = tmp_path / "m.ucb"
+    assert ask("learn", model, table).code == 0
+    with open("/dev/full", "w") as full:
+        process = launched("predict", model, table, "--format", form, stdout=full)
+        _, err = process.communicate(timeout=120)
+    assert (process.returncode, err.splitlines()[1:]) == (1, ["error: No space left on device"])
+
+
+@needs_full
 def test_the_status_tells_where_nothing_can_be_said_at_all(tmp_path, table):
     model = tmp_path / "m.ucb"
     with open("/dev/full", "w") as full:
