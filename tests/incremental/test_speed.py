@@ -64,7 +64,7 @@ def measured():
 
 
 def test_a_few_more_examples_are_learnt_in_two_seconds_of_one_core(tmp_path):
-    """Beyond opening the model, which any command does; it has 2,000 features, and it takes about half of the bar."""
+    """Beyond opening the model, which any command does; it has 2,000 features, and takes two thirds of the bar."""
     path, (x, labels) = tmp_path / "m.ucb", blobs("abcd", 50, columns=1000)
     learn(path, (x, labels))
     assert len(Model.open(path).learner.head.gram) == 2001
