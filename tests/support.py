@@ -56,7 +56,7 @@ def refused(*words, code=2, printed=False):
 def launched(*words, program=("-m", "ucb"), threads=1, **options):
     """The real command, in a process of its own."""
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS"):
+    for name in ("FORCE_COLOR", "TTY_COMPATIBLE", "GITHUB_ACTIONS", "PYTHONUNBUFFERED"):
         environment.pop(name, None)
     command = [sys.executable, "-c", HEARING, *program, *map(str, words)]
     heard = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}

@@ -43,7 +43,7 @@ def test_what_a_row_is_told_does_not_depend_on_the_rows_beside_it(method):
     rows = np.r_[0:21]
     for some in (order, order[:20], rows[:1], rows[:2], rows[:3], rows[:7], rows):
         found = estimator.predict_with_uncertainty(x[some])
-        for name in ("probabilities", "entropy", "mutual_information", "unsureness"):
+        for name in ("probabilities", "entropy", "mutual_information", "doubt"):
             np.testing.assert_array_equal(found[name], whole[name][some], err_msg=name)
 
 
@@ -259,7 +259,7 @@ def test_uncertainty_is_that_of_the_model():
     assert said["unsure"][-3:].all()
     assert not said["unsure"][:20].all()
     threshold = estimator.model_.calibration.threshold
-    np.testing.assert_array_equal(said["unsureness"] > threshold, said["unsure"])
+    np.testing.assert_array_equal(said["doubt"] > threshold, said["unsure"])
 
 
 @pytest.mark.usefixtures("small")

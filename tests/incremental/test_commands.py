@@ -8,6 +8,7 @@ import os
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,11 +17,13 @@ from PIL import Image
 
 from tests.incremental.data import blobs, digits, letters, write_pngs
 from tests.support import make_output_plain, refused, succeed, ucb
+from ucb.cli.answers import print_answers
 from ucb.incremental import Model
 from ucb.incremental.predict import predict_batch
+from ucb.incremental.waves import list_choices
 from ucb.metrics import auroc
 
-FIELDS = ["file", "label", "probability", "entropy", "mutual_information", "unsure"]
+FIELDS = ["file", "label", "probability", "entropy", "mutual_information", "unsure", "doubt"]
 
 
 @pytest.fixture(autouse=True)
@@ -102,13 +105,123 @@ def test_answers_in_three_forms(known):
     rows = json.loads(succeed("predict", model, unseen, "--format", "json"))
     assert all(list(row) == FIELDS for row in rows)
     assert all(isinstance(row["unsure"], bool) and 0 < row["probability"] <= 1 for row in rows)
+    assert 0 < sum(row["unsure"] for row in rows) < len(rows)
+    threshold = Model.open(model).calibration.threshold
+    assert [row["doubt"] > threshold for row in rows] == [row["unsure"] for row in rows]
     table = list(csv.DictReader(io.StringIO(succeed("predict", model, unseen, "--format", "csv"))))
     assert [row["label"] for row in table] == [row["label"] for row in rows]
     assert list(table[0]) == FIELDS
-    text = succeed("predict", model, unseen).splitlines()
+    assert [json.loads(row["unsure"]) for row in table] == [row["unsure"] for row in rows]
+    head, *text = succeed("predict", model, unseen).splitlines()
+    assert head.split() == ["file", "label", "probability", "entropy", "mutual", "information", "doubt", "unsure"]
     assert len(text) == len(rows)
     assert all(row["file"] in line and f" {row['label']} " in line for row, line in zip(rows, text, strict=True))
-    assert [("unsure" in line) for line in text] == [row["unsure"] for row in rows]
+    assert [json.loads(line.split()[-1]) for line in text] == [row["unsure"] for row in rows]
+    for name in ("label", "unsure"):
+        assert all(line[head.index(name) - 1] == " " != line[head.index(name)] for line in text)
+    assert all(line[head.index("doubt") + 4] == f"{row['doubt']:.2f}"[-1] for line, row in zip(text, rows, strict=True))
+
+
+def test_the_most_probable_labels_and_all_probabilities(known):
+    model, unseen = known
+    plain = json.loads(succeed("predict", model, unseen, "--format", "json"))
+    words = ("predict", model, unseen, "--top", "3", "--all")
+    rows = json.loads(succeed(*words, "--format", "json"))
+    assert [{name: row[name] for name in FIELDS} for row in rows] == plain
+    x = torch.from_numpy(np.stack([np.asarray(Image.open(row["file"])) for row in rows]))[:, None]
+    truth = predict_batch(Model.open(model), x).prediction.probabilities
+    for row, own in zip(rows, truth, strict=True):
+        assert list(row) == [*FIELDS, "top", "probabilities"]
+        assert list(row["probabilities"]) == ["0", "1", "2", "3"]
+        np.testing.assert_allclose(list(row["probabilities"].values()), own, atol=1e-6)
+        by_size = sorted(row["probabilities"].items(), key=lambda each: -each[1])
+        assert [(each["label"], each["probability"]) for each in row["top"]] == by_size[:3]
+        assert row["top"][0] == {"label": row["label"], "probability": row["probability"]}
+    assert len(json.loads(succeed(*words[:3], "--top", "9", "--format", "json"))[0]["top"]) == 4
+    table = list(csv.DictReader(io.StringIO(succeed(*words, "--format", "csv"))))
+    ranks = [f"{name}_{place}" for place in (1, 2, 3) for name in ("label", "probability")]
+    assert list(table[0]) == [*FIELDS, *ranks, *(f"probability:{digit}" for digit in range(4))]
+    for line, row in zip(table, rows, strict=True):
+        assert [line[f"label_{place}"] for place in (1, 2, 3)] == [each["label"] for each in row["top"]]
+        assert [float(line[f"probability:{digit}"]) for digit in range(4)] == list(row["probabilities"].values())
+    head, first, *_ = succeed(*words).splitlines()
+    named = "label 2 probability 2 label 3 probability 3"
+    assert head.split("unsure")[1].split() == [*named.split(), *"0123"]
+    assert first.count("%") == 7
+    with pytest.raises(ValueError, match="top must be at least 1"):
+        Model.open(model).predict(x, top=0)
+
+
+def test_a_threshold_of_ones_own(known):
+    model, unseen = known
+    rows = json.loads(succeed("predict", model, unseen, "--format", "json"))
+    doubts = sorted(row["doubt"] for row in rows)
+    for limit in (0, doubts[4], doubts[-1]):
+        told = json.loads(succeed("predict", model, unseen, "--format", "json", "--threshold", limit))
+        assert [row["unsure"] for row in told] == [row["doubt"] > limit for row in rows]
+    x = digits([0, 1], 3, "test")[0]
+    opened = Model.open(model)
+    assert [row["unsure"] for row in opened.predict(x, threshold=1e9)] == [False] * 6
+    for wrong in (-1.0, float("nan")):
+        with pytest.raises(ValueError, match="threshold must be 0 or above"):
+            opened.predict(x, threshold=wrong)
+    assert ucb("predict", model, unseen, "--threshold", "-1").exit_code == 2
+
+
+def test_answers_are_printed_while_others_are_still_to_come(known, capsys):
+    def rows():
+        for number in range(3):
+            yield {**dict.fromkeys(FIELDS, 0.0), "file": f"{number}", "label": "a\u2028b", "unsure": False}
+            seen.append(capsys.readouterr().out)
+
+    for form in ("csv", "json", "text"):
+        seen = []
+        assert print_answers(rows(), form, "012", "a") == 3
+        assert all(seen)
+        if form == "json":
+            found = json.loads("".join(seen) + capsys.readouterr().out)
+            assert [row["file"] for row in found] == ["0", "1", "2"]
+            assert found[0]["label"] == "a\u2028b"
+        capsys.readouterr()
+    assert print_answers(iter(()), "json") == 0
+    assert capsys.readouterr().out == ""
+
+
+def test_image_bytes_on_standard_input_get_a_hint(known, tmp_path):
+    model, unseen = known
+    one = next((unseen / "1").iterdir())
+    Image.open(one).save(tmp_path / "one.jpg")
+    for image in (one, tmp_path / "one.jpg"):
+        answer = ucb("predict", model, "-", stdin=image.read_bytes())
+        assert (answer.exit_code, answer.stdout) == (2, "")
+        assert answer.stderr.count("\n") == 1
+        assert "must hold the paths of images, one a line" in answer.stderr
+
+
+def test_a_wave_in_json(known, tmp_path):
+    model, _ = known
+    data = write_pngs(tmp_path / "more", *digits([3, 4], 20, skip=50))
+    (data / "4" / "broken.png").write_bytes(b"no image")
+    answer = ucb("learn", model, data, "--name", "week 3", "--format", "json")
+    facts = json.loads(answer.stdout)
+    assert (answer.exit_code, answer.stderr) == (0, "")
+    shown = json.loads(succeed("show", model, "--format", "json"))
+    wave = shown["waves"][-1]
+    assert (facts["wave"], facts["examples"]) == ("week 3", {"3": 20, "4": 20})
+    assert (facts["accuracy"], facts["new_classes"]) == (wave["accuracy"], ["4"])
+    assert sum(each["asked"] for each in facts["held_out"].values()) == wave["held_out"] == 4
+    assert 100 * sum(each["right"] for each in facts["held_out"].values()) / 4 == wave["accuracy"]
+    assert [effect["wave"] for effect in facts["effects"]] == ["week 1", "week 2"]
+    assert all(effect["change"] >= 0 and effect["words"] and effect["meaning"] for effect in facts["effects"])
+    assert [each["file"] for each in facts["skipped"]] == ["4/broken.png"]
+    assert (facts["model"], facts["bytes"]) == (str(model), model.stat().st_size)
+    assert (facts["remarks"], facts["warnings"]) == ([], [])
+    assert facts["seconds"] > 0
+    answer = ucb("learn", tmp_path / "new.ucb", write_pngs(tmp_path / "alone", *digits([5], 9)), "--format", "json")
+    assert "alone" in json.loads(answer.stdout)["warnings"][0]
+    answer = ucb("learn", model, data, "--format", "json")
+    assert (answer.exit_code, answer.stdout) == (2, "")
+    assert "learnt before, as 'week 3'" in answer.stderr
 
 
 def test_patterns_and_standard_input(known):
@@ -158,6 +271,24 @@ def test_what_cannot_be_read_is_listed_and_left_out(known, tmp_path):
     assert "none of the inputs can be read" in ucb("predict", model, unseen / "broken.png").stderr
 
 
+def test_folders_that_lie_too_deep_are_warned_about_once_and_in_time(known, tmp_path):
+    model, _ = known
+    for year in ("2023", "2024"):
+        write_pngs(tmp_path / "years" / year, *digits([0, 1], 6, skip=40 + int(year)))
+    answer = ucb("learn", model, tmp_path / "years")
+    assert answer.exit_code == 0
+    said = f"warning: the classes are the folders '2023', '2024' of {tmp_path}/years, not those inside them, '0', '1'"
+    assert answer.stderr.splitlines()[0].startswith(said)
+    assert answer.stderr.count(said) == 1
+    heard = []
+    observer = SimpleNamespace(noted=heard.append, moved=lambda *_: heard.append("moved"))
+    report = Model().learn(tmp_path / "years", observer=observer)
+    assert heard[0] == f"warning: {report.warnings[0]}"
+    assert said.removeprefix("warning: ") in report.warnings[0]
+    facts = json.loads(succeed("forget-check", model, tmp_path / "years", "--format", "json"))
+    assert facts["remarks"] == report.warnings[:1]
+
+
 def test_show_says_what_was_learnt(known):
     model, _ = known
     text = succeed("show", model)
@@ -187,9 +318,42 @@ def test_forget_check_measures_and_changes_nothing(known, tmp_path):
     shown = Model.open(model).waves
     assert then["0"] == 100 * shown[0].held_out["0"][1] / shown[0].held_out["0"][0]
     text = succeed("forget-check", model, unseen)
+    assert "now, classes of then (%)" in " ".join(text.split())
     assert "does not know the class '9' (2 examples, unsure of" in text
     assert model.read_bytes() == before
     assert sorted(each.name for each in model.parent.glob("m.ucb*")) == ["m.ucb"]
+
+
+@pytest.mark.usefixtures("small")
+def test_forget_check_compares_like_with_like():
+    model, (x, labels) = Model(), blobs("abcd", 60, columns=2)
+    x, of = (
+        x + 3 * torch.randn(x.shape, generator=torch.Generator().manual_seed(1)),
+        torch.tensor(list(map(ord, labels))),
+    )
+    seen = torch.arange(len(x)) % 3 > 0
+    for names in ("ab", "bc", "da"):
+        own = seen & torch.isin(of, torch.tensor(list(map(ord, names))))
+        model.learn((x[own], [labels[place] for place in own.nonzero().flatten().tolist()]))
+    assert [list_choices(wave.choices) for wave in model.waves] == [[0, 1], [0, 1, 2], [0, 1, 2, 3]]
+    asked, named = x[~seen], [label for label, known in zip(labels, seen.tolist(), strict=True) if not known]
+    rows = model.predict(asked, all_probabilities=True)
+
+    def right(classes, choices):
+        mine = [(row["probabilities"], name) for row, name in zip(rows, named, strict=True) if name in classes]
+        return 100 * sum(max(choices, key=p.__getitem__) == name for p, name in mine) / len(mine)
+
+    found = model.forget_check((asked, named))
+    for wave, own, choices in zip(found["waves"], ("ab", "bc", "da"), ("ab", "abc", "abcd"), strict=True):
+        assert wave["now"] == pytest.approx(right(own, "abcd"))
+        assert wave["now_as_then"] == pytest.approx(right(own, choices))
+    first = found["waves"][0]
+    assert first["now_as_then"] > first["now"] + 5  # with two classes to choose from it is easier
+    classes = {each["class"]: each["now_as_then"] for each in found["classes"]}
+    assert classes["c"] == pytest.approx(right("c", "abc"))
+    weights = [model.waves[place].held_out["a"][0] for place in (0, 2)]
+    mean = np.average([right("a", "ab"), right("a", "abcd")], weights=weights)
+    assert classes["a"] == pytest.approx(mean)
 
 
 @pytest.mark.usefixtures("small")
@@ -211,6 +375,12 @@ def test_tables_are_learnt_by_the_named_column(tmp_path):
     rows = json.loads(succeed("predict", model, tmp_path / "ask.csv", "--format", "json"))
     assert [row["label"] for row in rows] == labels
     assert "rows of 6" in succeed("show", model)
+    piped = ucb("predict", model, "-", "--format", "json", stdin=(tmp_path / "ask.csv").read_text())
+    assert json.loads(piped.stdout) == rows
+    assert "standard input lacks 5 columns: 'q'" in ucb("predict", model, "-", stdin="p\n1\n").stderr
+    assert "error: standard input is empty" in ucb("predict", model, "-", stdin="").stderr
+    assert "standard input is not UTF-8 text" in ucb("predict", model, "-", stdin=b"\x89PNG\r\n\x1a\n\0\xff").stderr
+    assert "- alone" in refused("predict", model, "-", "-")
     far = tmp_path / "far.csv"
     far.write_text("p,q,r,s,t,u\n90,-90,90,-90,90,-90\n")
     assert json.loads(succeed("predict", model, far, "--format", "json"))[0]["unsure"] is True

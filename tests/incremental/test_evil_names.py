@@ -8,7 +8,7 @@ import pytest
 
 from tests.experiments.report.results import result, written
 from tests.support import ask
-from ucb.cli.model import print_answers
+from ucb.cli.answers import print_answers
 
 EVIL = "a\x1b]0;owned\x07\x1b[2Jb\x9b31m\u202e"
 """Sets the title, clears the screen, changes the colour and the direction of writing."""
@@ -80,7 +80,7 @@ def test_a_refusal_is_one_line_whatever_a_name_holds(tmp_path):
 
 
 def answers(*names):
-    figures = {"probability": 0.5, "entropy": -0.5, "mutual_information": 0.0, "unsure": True}
+    figures = {"probability": 0.5, "entropy": -0.5, "mutual_information": 0.0, "unsure": True, "doubt": 7.0}
     return [{"file": name, "label": name, **figures} for name in names]
 
 
@@ -124,4 +124,4 @@ def test_no_cell_of_text_is_a_formula(name):
 def test_numbers_and_other_text_stay_as_they_are(name):
     (row,) = csv.DictReader(io.StringIO(printed(answers(name), "csv")))
     assert row["file"] == row["label"] == name
-    assert (row["probability"], row["entropy"], row["unsure"]) == ("0.5", "-0.5", "yes")
+    assert (row["probability"], row["entropy"], row["unsure"]) == ("0.5", "-0.5", "true")

@@ -89,14 +89,14 @@ def test_ten_kills_at_random_moments_leave_the_model_whole_and_the_result_the_sa
 
 
 class Stops(Observer):
-    """Interrupts after so many portions, and keeps what was said."""
+    """Interrupts after a share of the work, if one is given, and keeps what was said and where the work began."""
 
-    def __init__(self, portions):
-        self.portions, self.said = portions, []
+    def __init__(self, share=1.0):
+        self.share, self.began, self.said = share, None, []
 
     def moved(self, done, total):
-        self.portions -= 1
-        if self.portions == 0:
+        self.began = done / total if self.began is None else self.began
+        if done > self.share * total:
             raise KeyboardInterrupt
 
     def noted(self, sentence):
@@ -114,14 +114,14 @@ def test_an_interrupted_first_wave_goes_on_to_the_same_bits(tmp_path):
     wave = digits([0, 1], 60)
     learn(tmp_path / "whole", wave)
     with pytest.raises(KeyboardInterrupt):
-        learn(tmp_path / "cut", wave, observer=Stops(4), pause=0.0)
+        learn(tmp_path / "cut", wave, observer=Stops(0.8), pause=0.0)
     assert not (tmp_path / "cut").exists()
     kept = progress_path(tmp_path / "cut").read_bytes()
     assert wave[0][0].numpy().tobytes() not in kept
-    watcher = Stops(1000)
+    watcher = Stops()
     learn(tmp_path / "cut", wave, observer=watcher, pause=0.0)
     assert watcher.said == ["going on from cut.learning"]
-    assert 1000 - watcher.portions < 108 / 16
+    assert watcher.began > 0.5
     assert (tmp_path / "cut").read_bytes() == (tmp_path / "whole").read_bytes()
     assert sorted(each.name for each in tmp_path.iterdir()) == ["cut", "whole"]
 
@@ -143,9 +143,9 @@ def flipped(path):
 def test_an_interrupted_wave_that_goes_on_with_other_kernels_says_so(tmp_path):
     wave, path = digits([0, 1], 80), tmp_path / "m"  # three batches an epoch
     with pytest.raises(KeyboardInterrupt):
-        learn(path, wave, method="ucb-ng", epochs=8, observer=Stops(22), pause=0.0)
+        learn(path, wave, method="ucb-ng", epochs=8, observer=Stops(0.9), pause=0.0)
     spoilt(progress_path(path), lambda state: state["run"]["progress"].update(kernels=["woven by hand"]))
-    watcher = Stops(10_000)
+    watcher = Stops()
     learn(path, wave, method="ucb-ng", epochs=8, observer=watcher, pause=0.0)
     went_on, others = watcher.said
     assert went_on == "going on from m.learning"
@@ -169,12 +169,12 @@ STALE = {
 def test_progress_that_is_of_no_use_is_named_and_learning_starts_anew(tmp_path, said):
     path, wave = tmp_path / "m", digits([0, 1], 60)
     with pytest.raises(KeyboardInterrupt):
-        learn(path, wave, observer=Stops(3), pause=0.0)
+        learn(path, wave, observer=Stops(0.75), pause=0.0)
     if STALE[said] is None:
         wave = digits([0, 1], 60, skip=60)
     else:
         STALE[said](progress_path(path))
-    watcher = Stops(1000)
+    watcher = Stops()
     learn(path, wave, observer=watcher, pause=0.0)
     what = f"m.learning, left by a learn that was interrupted, {said.strip()}: learning starts anew"
     assert watcher.said == [what]
@@ -186,7 +186,7 @@ def test_progress_that_is_of_no_use_is_named_and_learning_starts_anew(tmp_path, 
 @pytest.mark.usefixtures("portioned")
 def test_progress_that_cannot_be_removed_does_not_spoil_a_wave_that_is_learnt(tmp_path):
     progress_path(tmp_path / "m").mkdir()
-    watcher = Stops(1000)
+    watcher = Stops()
     learn(tmp_path / "m", digits([0, 1], 60), observer=watcher)
     assert len(watcher.said) == 1
     assert "m.learning, left by a learn that was interrupted, cannot be read (Is a directory)" in watcher.said[0]
@@ -212,7 +212,7 @@ def test_nobody_reads_the_progress_who_may_not_read_the_model(tmp_path, mode, mo
 
     monkeypatch.setattr(os, "fsync", watched)
     with pytest.raises(KeyboardInterrupt):
-        learn(path, digits([2, 3], 60), observer=Stops(4), pause=0.0)
+        learn(path, digits([2, 3], 60), observer=Stops(0.8), pause=0.0)
     assert progress.stat().st_mode & 0o777 == 0o600
     learn(path, digits([2, 3], 60), pause=0.0)
     assert path.stat().st_mode & 0o777 == mode
@@ -343,7 +343,7 @@ def test_ctrl_c_while_the_model_is_replaced_leaves_one_of_the_two_and_says_which
     if linked:
         (tmp_path / "link.ucb").symlink_to("m.ucb")
     with pytest.raises(KeyboardInterrupt):
-        learn(path, table, observer=Stops(3), pause=0.0)
+        learn(path, table, observer=Stops(0.75), pause=0.0)
     before, progress = path.read_bytes(), progress_path(path)
     assert progress.exists()
     with monkeypatch.context() as patch:

@@ -373,7 +373,7 @@ def test_an_interrupted_wave_goes_on_to_the_same_bits(tmp_path, monkeypatch, sma
 
     class Stopping(Observer):
         def moved(self, done, total):
-            if done >= 48:
+            if done >= 90:
                 raise KeyboardInterrupt
 
     notes = []

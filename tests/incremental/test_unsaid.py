@@ -21,16 +21,28 @@ def waves_in(model):
 
 
 @needs_full
-def test_a_wave_that_is_learnt_is_said_to_be_where_the_disk_is_full(tmp_path, table):
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_wave_that_is_learnt_is_said_to_be_where_the_disk_is_full(tmp_path, table, form):
     model = tmp_path / "m.ucb"
     with open("/dev/full", "w") as full:
-        process = launched("learn", model, table, stdout=full)
+        process = launched("learn", model, table, "--format", form, stdout=full)
         _, err = process.communicate(timeout=120)
     assert process.returncode == 3
     assert err.count("\n") == 1
     assert f"the wave is learnt, and {model} has it: do not learn it again" in err
     assert "No space left on device" in err
     assert waves_in(model) == 1
+
+
+@needs_full
+@pytest.mark.parametrize("form", ["text", "json", "csv"])
+def test_answers_that_cannot_be_written_are_a_failure(tmp_path, table, form):
+    model = tmp_path / "m.ucb"
+    assert ask("learn", model, table).code == 0
+    with open("/dev/full", "w") as full:
+        process = launched("predict", model, table, "--format", form, stdout=full)
+        _, err = process.communicate(timeout=120)
+    assert (process.returncode, err.splitlines()[1:]) == (1, ["error: No space left on device"])
 
 
 @needs_full

@@ -28,6 +28,23 @@ def main() -> None:
     except KeyboardInterrupt:
         print("interrupted before anything began", file=sys.stderr)
         sys.exit(130)
+    except SystemExit as end:
+        sys.exit(end.code if write_the_rest() else end.code or 1)
+
+
+def write_the_rest() -> bool:
+    """Write what standard output and standard error still hold, and return whether they took it.
+
+    What they did not take is given up: Python would try once more at its end, and make 120 of any exit status.
+    """
+    is_written = True
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+            is_written = False
+    return is_written
 
 
 def share_the_machine() -> None:

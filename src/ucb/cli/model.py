@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-import csv
-import re
+from collections.abc import Collection, Iterable
 from contextlib import AbstractContextManager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from ucb.cli.command import Debug, Device, explain_interrupt, say_done_at_least
-from ucb.cli.terminal import escape, format_bytes, format_count, make_table, print_json, print_table, say, warn, write
+from ucb.cli.terminal import (
+    console,
+    escape,
+    format_bytes,
+    format_count,
+    make_table,
+    print_json,
+    print_table,
+    say,
+    warn,
+)
 
 if TYPE_CHECKING:
     from ucb.data.readers import Skipped
@@ -20,8 +28,6 @@ if TYPE_CHECKING:
 
 FILES_SHOWN, CLASSES_SHOWN, CLASSES_OF_A_WAVE_SHOWN = 5, 30, 8
 """Longer lists are cut."""
-FORMULA = re.compile(r"[=+\-@\t\r\n]")
-NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 ModelFile = Annotated[Path, Argument(metavar="MODEL", help="The model's file.")]
 Data = Annotated[
     Path,
@@ -73,6 +79,7 @@ def learn_command(
     keep_sums: Annotated[
         bool, Option("--keep-sums", help="Keep this wave's own sums, so that it can be unlearnt without its data.")
     ] = False,
+    form: Form = "text",
     verbose: Verbose = False,
     debug: Debug = False,
 ) -> None:
@@ -80,17 +87,22 @@ def learn_command(
 
     The first wave makes MODEL; later ones, with old classes or new, are added to it. DATA may be deleted afterwards.
     """
-    from ucb import incremental
     from ucb.cli.watch import ExampleBar
 
     how: dict[str, Any] = {"method": method, "net": net, "label": label, "seed": seed, "epochs": epochs}
     how |= {"trunk": trunk, "weights": weights, "features": features}
     with _explain_stopping(model, learns=True), ExampleBar("learning") as watcher:
+        from ucb import incremental
+        from ucb.data.readers.reader import as_text
+
         how |= {"again": again, "embed": embed, "keep_sums": keep_sums}
         report = incremental.learn(model, data, name, device=device, observer=watcher, **how)
         watcher.stop()
         with say_done_at_least(f"the wave is learnt, and {model} has it: do not learn it again"):
-            show_wave(report, model, verbose)
+            if form == "json":
+                print_json({**report.facts(), "model": as_text(str(model)), "bytes": model.stat().st_size})
+            else:
+                show_wave(report, model, verbose, watcher.said)
 
 
 def predict_command(
@@ -98,10 +110,18 @@ def predict_command(
     inputs: Annotated[
         list[str],
         Argument(
-            metavar="INPUT", help="Images, folders, patterns such as '*.png', one table, or - to read paths from stdin."
+            metavar="INPUT",
+            help="Images, folders, patterns such as '*.png', or one table; - reads paths of images, or a table, from "
+            "standard input.",
         ),
     ],
     form: Annotated[Literal["text", "json", "csv"], Option("--format", help="text, json or csv.")] = "text",
+    top: Annotated[int | None, Option(min=1, metavar="K", help="Name the K most probable labels.")] = None,
+    all_probabilities: Annotated[bool, Option("--all", help="Give the probability of every class.")] = False,
+    threshold: Annotated[
+        float | None,
+        Option(min=0, metavar="D", help="Call unsure what has a doubt above D.  [default: as `ucb show` says]"),
+    ] = None,
     weights: Weights = None,
     device: Device = "cpu",
     verbose: Verbose = False,
@@ -109,17 +129,26 @@ def predict_command(
 ) -> None:
     """Say for each input which class it is, how probable that is, and whether the model is unsure of it."""
     from ucb.cli.watch import ExampleBar
-    from ucb.incremental import Model
 
     with _explain_stopping(model), ExampleBar("predicting") as watcher:
-        found = Model.open(model, device, weights=weights).predict(inputs, observer=watcher)
-        watcher.stop()
-        for remark in found.remarks:
+        from ucb.cli.answers import print_answers
+        from ucb.incremental import Model
+        from ucb.incremental.inputs import read_unlabelled
+        from ucb.incremental.predict import Question, answer
+
+        question, known = Question(top, all_probabilities, threshold), Model.open(model, device, weights=weights)
+        examples = read_unlabelled(known, inputs)
+        for remark in examples.remarks:
             warn(f"note: {remark}")
-        show_skipped(found.skipped, verbose or form == "json", on_errors=True)
-        if not found:
-            raise RuntimeError("none of the inputs can be read" if found.skipped else "there are no inputs")
-        print_answers(found, form)
+        rows: Iterable[dict[str, Any]] = answer(known, examples, question, watcher)
+        if console.is_terminal:  # the bar is there first, and then the rows are
+            rows = list(rows)
+            watcher.stop()
+        number = print_answers(rows, form, examples.names, known.classes)
+        watcher.stop()
+        show_skipped(examples.skipped, verbose or form == "json", on_errors=True)
+        if not number:
+            raise RuntimeError("none of the inputs can be read" if examples.skipped else "there are no inputs")
 
 
 def show_command(model: ModelFile, form: Form = "text", debug: Debug = False) -> None:
@@ -148,9 +177,10 @@ def forget_check_command(
     The model learns nothing from this.
     """
     from ucb.cli.watch import ExampleBar
-    from ucb.incremental import Model
 
     with _explain_stopping(model), ExampleBar("checking") as watcher:
+        from ucb.incremental import Model
+
         found = Model.open(model, device, weights=weights).forget_check(data, watcher)
         watcher.stop()
         if form == "json":
@@ -200,8 +230,8 @@ def _stamp(model: Path) -> tuple[int, int] | None:
     return (model.stat().st_ino, model.stat().st_mtime_ns) if model.is_file() else None
 
 
-def show_wave(report: Report, model: Path, verbose: bool) -> None:
-    """Say what came of learning a wave."""
+def show_wave(report: Report, model: Path, verbose: bool, said: Collection[str] = ()) -> None:
+    """Say what came of learning a wave, but for warnings that were ``said`` while it was learnt."""
     wave = report.wave
     for remark in report.remarks:
         say(f"note: {remark}")
@@ -220,8 +250,9 @@ def show_wave(report: Report, model: Path, verbose: bool) -> None:
         say(f"effect on each earlier wave ({report.effects[0].meaning}):")
     for effect in report.effects:
         say(f"  {effect.wave!r}: {effect.change:.3f}, {effect.words}")
-    for warning in report.warnings:
-        warn(f"warning: {escape(warning)}")
+    for warning in (f"warning: {each}" for each in report.warnings):
+        if warning not in said:
+            warn(escape(warning))
     say(f"the model is in {model} ({format_bytes(model.stat().st_size)}); the data are no longer needed")
 
 
@@ -237,36 +268,6 @@ def show_skipped(skipped: list[Skipped], verbose: bool, on_errors: bool = False)
         tell(f"  {escape(each.name)}: {escape(each.why)}")
     if len(skipped) > len(shown):
         tell(f"  and {len(skipped) - len(shown)} more (--verbose names all)")
-
-
-def print_answers(rows: list[dict[str, Any]], form: str) -> None:
-    """Print answers as text, JSON or CSV."""
-    if form == "json":
-        print_json(rows)
-    elif form == "csv":
-        write(_csv([{**row, "unsure": "yes" if row["unsure"] else "no"} for row in rows]))
-    else:
-        names, labels = (max(len(row[key]) for row in rows) for key in ("file", "label"))
-        for row in rows:
-            unsure = "  unsure" if row["unsure"] else ""
-            figures = f"{100 * row['probability']:6.2f} %  entropy {row['entropy']:.3f}"
-            figures += f"  mutual information {row['mutual_information']:.3f}"
-            say(f"{escape(row['file']):<{names}}  {escape(row['label']):<{labels}}  {figures}{unsure}")
-
-
-def _csv(rows: list[dict[str, Any]]) -> str:
-    lines: list[str] = []
-    # With its own end of lines, and no other, the writer puts quotes around every kind of break inside a cell.
-    writer = csv.DictWriter(SimpleNamespace(write=lines.append), rows[0])
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({key: _cell(value) if isinstance(value, str) else value for key, value in row.items()})
-    return "".join(line.removesuffix("\r\n") + "\n" for line in lines)
-
-
-def _cell(text: str) -> str:
-    """Return a text that no spreadsheet takes for a formula: an apostrophe says that it is none. Numbers stay."""
-    return f"'{text}" if FORMULA.match(text) and not NUMBER.fullmatch(text) else text
 
 
 def _show_facts(model: Path, facts: dict[str, Any]) -> None:
@@ -306,9 +307,10 @@ def _show_check(found: dict[str, Any], verbose: bool) -> None:
         say(f"note: {remark}")
     show_skipped([Skipped(one["file"], one["why"]) for one in found["skipped"]], verbose)
     for what, key in ("class", "classes"), ("wave", "waves"):
-        rows = [[e[what], str(e["asked"]), _format_figure(e["now"]), _format_figure(e["then"])] for e in found[key]]
+        figures = ("now", "now_as_then", "then")
+        rows = [[e[what], str(e["asked"]), *(_format_figure(e[name]) for name in figures)] for e in found[key]]
         if rows:
-            heads = [what, "asked", "right now (%)", "when learnt (%)"]
+            heads = [what, "asked", "right now (%)", "now, classes of then (%)", "when learnt (%)"]
             print_table(make_table(heads, rows, wrap=heads))
             say("")
     for name, figures in found["unknown_classes"].items():

@@ -66,7 +66,13 @@ def write(text: str) -> None:
 
 
 def print_json(facts: Any) -> None:
-    """Print JSON: names as they are where they can be written, and never NaN, which JSON does not have."""
+    """Print JSON, all of it, or raise."""
+    write(format_json(facts) + "\n")
+    sys.stdout.flush()
+
+
+def format_json(facts: Any) -> str:
+    """Return JSON: names as they are where they can be written, and never NaN, which JSON does not have."""
     try:
         text = json.dumps(facts, ensure_ascii=False, indent=1, allow_nan=False)
     except ValueError:
@@ -75,7 +81,7 @@ def print_json(facts: Any) -> None:
         text.encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
         text = json.dumps(facts, indent=1)
-    write(text + "\n")
+    return text
 
 
 def escape_what_cannot_be_written() -> None:

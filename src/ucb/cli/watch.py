@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from rich import progress
 from rich.console import Console
-from rich.progress import Progress, ProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
 
 from ucb.cli.terminal import console as standard_output
+from ucb.cli.terminal import errors as standard_error
 from ucb.cli.terminal import escape, warn
 from ucb.observer import Epoch, Observer
 from ucb.storage import open_for_append
@@ -155,14 +158,30 @@ def _columns(width: int) -> list[ProgressColumn]:
     return [where, loss, *([accuracy] if width >= SNUG else []), TimeRemainingColumn()]
 
 
+class TimeLeftColumn(TimeRemainingColumn):
+    """The time left, as soon as the pace is known."""
+
+    def render(self, task: Task) -> Text:
+        """Return what is shown."""
+        return Text("") if task.time_remaining is None else super().render(task) + " left"
+
+
 class MovingBar:
-    """A bar that a terminal shows until it is stopped; elsewhere nothing is shown."""
+    """A bar with the time left that a terminal shows until it is stopped; elsewhere nothing is shown.
+
+    It is on standard error: standard output may go to a file meanwhile.
+    """
 
     def __init__(self, *columns: ProgressColumn) -> None:
         self.progress = Progress(
-            TextColumn("{task.description}"), *columns, TimeRemainingColumn(), console=standard_output, transient=True
+            TextColumn("{task.description}"),
+            *columns,
+            TimeLeftColumn(),
+            console=standard_error,
+            transient=True,
+            redirect_stdout=False,
         )
-        self.live = is_live()
+        self.live = is_live(standard_error)
         if self.live:
             self.progress.start()
 
@@ -186,18 +205,25 @@ class ExampleBar(MovingBar, Observer):
     def __init__(self, what: str) -> None:
         super().__init__(progress.BarColumn(), progress.MofNCompleteColumn())
         self.what, self.last = what, time.monotonic()
+        self.said: list[str] = []
         self.bar = self.progress.add_task(what, total=None)
 
     def moved(self, done: int, total: int) -> None:
-        """Move the bar."""
-        self.progress.update(self.bar, completed=done, total=total)
+        """Move the bar. What is done at the first move was done before, and took no time now."""
+        if self.progress.tasks[0].total != total:
+            self.progress.reset(self.bar, total=total, completed=done)
+            self.progress.advance(self.bar, 0)  # from here on the pace is measured, so that the next move tells it
+        self.progress.update(self.bar, completed=done)
         if not self.live and time.monotonic() >= self.last + SILENCE:
             self.last = time.monotonic()
-            warn(f"{self.what}: {done} of {total}")
+            left = self.progress.tasks[0].time_remaining
+            hint = "" if left is None else f", about {timedelta(seconds=left)} left"
+            warn(f"{self.what}: {done} of {total}{hint}")
 
     def noted(self, sentence: str) -> None:
         """Print a sentence."""
-        warn(sentence)
+        self.said.append(sentence)
+        warn(escape(sentence))
 
 
 class DownloadBar(MovingBar):

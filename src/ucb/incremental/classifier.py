@@ -130,7 +130,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
         """Return all that is known of each row.
 
         ``label``, ``probability`` (of the label), ``probabilities`` (of all classes), ``entropy`` and
-        ``mutual_information`` in nats, ``unsureness`` and ``unsure``, which is whether that is above the threshold.
+        ``mutual_information`` in nats, ``doubt`` and ``unsure``, which is whether that is above the threshold.
         """
         found = self._predict(X)
         p = found["probabilities"]
@@ -165,7 +165,7 @@ class IncrementalClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[mis
             "probabilities": (probabilities / probabilities.sum(1, keepdims=True)).astype(np.float32),
             "entropy": _join([part.prediction.entropy for part in parts]),
             "mutual_information": _join([part.prediction.mutual_information for part in parts]),
-            "unsureness": _join([part.unsureness for part in parts]),
+            "doubt": _join([part.unsureness for part in parts]),
             "unsure": _join([part.unsure for part in parts]).astype(bool),
         }
 

@@ -28,7 +28,7 @@ from ucb.data.readers.columns import find_marks
 from ucb.data.readers.reader import say_first
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
 from ucb.incremental.inputs import ROWS, split_portions
-from ucb.incremental.learning import Copies, WaveOutcome, WaveRequest, choose_asked
+from ucb.incremental.learning import MOST_HELD_OUT, Copies, WaveOutcome, WaveRequest, choose_asked
 from ucb.incremental.model import Model
 from ucb.incremental.trunks import OWN, SAMPLED, RowTrunk, Trunk, build_trunk
 from ucb.incremental.waves import Effect, Wave, describe_change, hash_examples, sum_hashes
@@ -43,6 +43,8 @@ BLOCKS = 8
 RIDGES = tuple(math.pow(10, step / 2) for step in range(-8, 9))
 """The ridges that are tried: 1e-4 to 1e4, two in each power of ten."""
 START = RIDGES.index(0.1)
+AT_A_TIME = 32
+"""Images that go through the trunk between two signs of progress: a pretrained one takes a second for them."""
 LEAST_NOISE = 1e-3
 """Variance that outputs have at least: a handful of examples can be met exactly, which proves nothing."""
 FITTED = 0.8
@@ -383,6 +385,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     found = None if request.progress is None else request.progress.load()
     before = model.learner
     assert before is None or isinstance(before, FrozenTrunkModel)
+    request.pace.work += min(len(request.classes) - len(train), MOST_HELD_OUT)  # calibration asks about these
     learner = _begin(model, request, before, train, found)
     nothing = PassPosition(*torch.zeros(2, len(model.classes), dtype=torch.int64))
     at = nothing if found is None else PassPosition(**found["pass"])
@@ -413,16 +416,22 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     learner.set_ridge(whole.head.ridge)
     some = choose_asked(len(target), request.seed).to(learner.device)
     asked = learner.without(features, target, copies.of_held_out)
-    batches = RawPredictionBatches(asked.predict_features, features[some], target[some], learner.values_per_row)
+
+    def ask(features: Tensor) -> RawPrediction:
+        request.pace.went_through(len(features) / 2)  # it asks twice
+        return asked.predict_features(features)
+
+    batches = RawPredictionBatches(ask, features[some], target[some], learner.values_per_row)
     given, statistics = request.calibration.update(batches, 1 - familiar)
-    request.observer.moved(len(request.classes), len(request.classes))
+    effects = before.effects_of(whole, model.classes, model.waves) if before else []
+    request.pace.finish()
     return WaveOutcome(
         learner=whole,
         given=given,
         target=target[some].cpu(),
         counts=counts,
         prints=prints,
-        effects=before.effects_of(whole, model.classes, model.waves) if before else [],
+        effects=effects,
         statistics=statistics,
         skipped=skipped,
         repeats=repeats,
@@ -483,7 +492,12 @@ def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
     trunk = build_trunk(model.shape, seed=request.seed)
     if len(train):
         chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]
-        parts = [x for _, x in request.examples.batches(chosen.sort().values, ROWS)]
+        request.pace.work += len(chosen)
+        request.pace.went_through(0)
+        parts = []
+        for _, x in request.examples.batches(chosen.sort().values, AT_A_TIME):
+            parts.append(x)
+            request.pace.went_through(len(x))
         if not parts:
             why = say_first(": ", request.examples.skipped)
             raise ValueError(f"none of {len(chosen)} examples can be read{why}")
@@ -499,6 +513,7 @@ def _learn(
 ) -> None:
     """Go through the examples that are not held out, from where the pass stands."""
     skipped, hashes, progress = list(at.skipped), [at.prints], request.progress
+    request.pace.went_through(at.done)
     for reached, batches in split_portions(request.examples, train, at.done):
         for features, classes, own_hashes, contents in _extract_features(learner, request, batches, familiarity):
             learner.add(features, classes.to(learner.device))
@@ -506,7 +521,6 @@ def _learn(
             at.contents += sum_hashes(contents, classes, len(at.counts))
             hashes.append(own_hashes)
         at.done = reached
-        request.observer.moved(reached, len(request.classes))
         if progress is not None and progress.is_due and reached < len(train):
             at.prints, at.familiar = torch.cat(hashes), familiarity.found
             at.skipped = [*skipped, *([one.name, one.why] for one in request.examples.skipped)]
@@ -521,6 +535,10 @@ def _extract_features(
 ) -> Iterator[tuple[Tensor, Tensor, Tensor, Tensor]]:
     """Yield features, classes, and hashes with and without these; each batch tells how familiar the wave is."""
     for positions, x in batches:
-        classes, features = request.classes[positions], learner.features(x)
+        classes, parts = request.classes[positions], []
+        for some in x.split(AT_A_TIME if x.dim() == 4 and learner.device.type == "cpu" else ROWS):
+            parts.append(learner.features(some))
+            request.pace.went_through(len(some))
+        features = torch.cat(parts)
         familiarity.ask(features, classes, positions)
         yield features, classes, hash_examples(x, request.labels_of(positions)), hash_examples(x)

@@ -88,6 +88,11 @@ def read_labelled(model: Model, data: Data, label: str | None = None) -> Example
     return examples
 
 
+def warnings_about(examples: ExampleReader) -> list[str]:
+    """Return why the labels of examples may be others than what the user means, where their reader has doubts."""
+    return list(getattr(examples, "warnings", ()))
+
+
 def read_unlabelled(model: Model, data: Inputs) -> ExampleReader:
     """Return inputs in the model's shape."""
     model.known  # noqa: B018 (a model without a wave is refused before anything is read)

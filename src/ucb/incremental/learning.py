@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from ucb.data.readers import ExampleReader, Skipped, fingerprint
 from ucb.data.readers.reader import as_text, count_words
 from ucb.incremental.calibration import HeldOutStatistics, ScoreCalibration
 from ucb.incremental.checked_file import hash_content
-from ucb.incremental.inputs import Data
+from ucb.incremental.inputs import Data, warnings_about
 from ucb.incremental.model import Model, Report
 from ucb.incremental.progress_file import PAUSE, ProgressFile, lock_model, progress_path, remove_progress
 from ucb.incremental.trunks import OWN
@@ -45,6 +46,24 @@ class RepeatedWaveError(ValueError):
     """A wave that the model has learnt before."""
 
 
+class Pace:
+    """Tells an observer how far a wave is, as if all work on it were one pass over its examples."""
+
+    def __init__(self, observer: Observer, examples: int) -> None:
+        self.observer, self.examples, self.done = observer, examples, 0.0
+        self.work = examples
+        """How many examples are read, learnt or judged in all: more, if some are gone through several times."""
+
+    def went_through(self, number: float) -> None:
+        """Hear that so much more is done; all is done only when ``finish`` says so."""
+        self.done += number
+        self.observer.moved(min(int(self.examples * self.done / self.work), self.examples - 1), self.examples)
+
+    def finish(self) -> None:
+        """Hear that all is done."""
+        self.observer.moved(self.examples, self.examples)
+
+
 @dataclass(frozen=True)
 class WaveRequest:
     """A wave that a learner is asked to learn."""
@@ -67,6 +86,11 @@ class WaveRequest:
     """Whether a wave that was learnt before is wanted once more."""
     keep_sums: bool = False
     """Whether the wave's own share of the head's sums is wanted."""
+
+    @cached_property
+    def pace(self) -> Pace:
+        """What tells the observer how far the work is."""
+        return Pace(self.observer, len(self.classes))
 
     def labels_of(self, positions: Tensor) -> list[str]:
         """Return the classes of some examples by name."""
@@ -249,7 +273,7 @@ def learn_wave(model: Model, request: WaveRequest, name: str, new: Sequence[str]
     tried = [*outcome.skipped, *request.examples.skipped]
     skipped = list({one.name: one for one in tried}.values())  # some were tried twice
     remarks = [*request.examples.remarks, *_find_remarks(model.classes, request, outcome)]
-    warnings = find_warnings(model.classes, outcome)
+    warnings = [*warnings_about(request.examples), *find_warnings(model.classes, outcome)]
     return Report(wave, outcome.effects, skipped, remarks, list(new), time.monotonic() - began, warnings)
 
 

@@ -16,7 +16,7 @@ from ucb.checks import find_device
 from ucb.data.readers import ColumnKind, ExampleReader, Shape, Skipped
 from ucb.incremental.calibration import HeldOutStatistics, ScoreCalibration
 from ucb.incremental.checked_file import check_whole
-from ucb.incremental.inputs import Data, Inputs, read_labelled
+from ucb.incremental.inputs import Data, Inputs, read_labelled, warnings_about
 from ucb.incremental.trunks import OWN, Given, find_place, is_photograph, names_library
 from ucb.incremental.waves import Effect, Wave, choose_name, count_choices
 from ucb.observer import Observer
@@ -52,6 +52,22 @@ class Report:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     """Why the model should not be relied on yet."""
+
+    def facts(self) -> dict[str, Any]:
+        """Return all of it as plain values: what `ucb learn --format json` prints."""
+        wave = self.wave
+        return {
+            "wave": wave.name,
+            "examples": wave.examples,
+            "new_classes": self.new_classes,
+            "held_out": {name: {"asked": asked, "right": right} for name, (asked, right) in wave.held_out.items()},
+            "accuracy": wave.accuracy,
+            "effects": [vars(effect) for effect in self.effects],
+            "skipped": [{"file": each.name, "why": each.why} for each in self.skipped],
+            "remarks": self.remarks,
+            "warnings": self.warnings,
+            "seconds": self.seconds,
+        }
 
 
 class Model:
@@ -190,6 +206,9 @@ class Model:
         if new._choose_trunk(examples.shape):
             examples = read_labelled(new, data, new.label)
         assert examples.labels is not None
+        observer = observer or Observer()
+        for warning in warnings_about(examples):  # in time to stop
+            observer.noted(f"warning: {warning}")
         name = choose_name(self.waves, name)
         new_classes = sorted(set(examples.labels) - set(self.classes))
         new.classes = self.classes + new_classes
@@ -205,7 +224,7 @@ class Model:
             seed=seed,
             device=where,
             epochs=epochs,
-            observer=observer or Observer(),
+            observer=observer,
             progress=None if progress is None else progress(new, examples, name),
             known={wave.identity: wave.name for wave in reversed(self.waves)},
             again=again,
@@ -267,15 +286,25 @@ class Model:
 
         return merge(models, names or [f"model {number}" for number, _ in enumerate(models, 1)])[0]
 
-    def predict(self, data: Inputs, *, observer: Observer | None = None) -> Predictions:
-        """Answer for each input with label, probability, entropy, mutual information and whether it is unsure.
+    def predict(
+        self,
+        data: Inputs,
+        *,
+        top: int | None = None,
+        all_probabilities: bool = False,
+        threshold: float | None = None,
+        observer: Observer | None = None,
+    ) -> Predictions:
+        """Answer for each input with label, probability, entropy, mutual information, doubt and whether it is unsure.
 
-        ``data`` are paths, or inputs in memory. The answer is a list; its attribute ``skipped`` names what could not be
-        read, and why.
+        ``data`` are paths, or inputs in memory. Unsure is what has a doubt above the model's own threshold, or above
+        ``threshold``. With ``top`` the answer names so many of the most probable labels, in ``"top"``; with
+        ``all_probabilities`` it has those of all classes, in ``"probabilities"``. All answers are a list; its attribute
+        ``skipped`` names what could not be read, and why.
         """
-        from ucb.incremental.predict import predict
+        from ucb.incremental.predict import Question, predict
 
-        return predict(self, data, observer=observer)
+        return predict(self, data, Question(top, all_probabilities, threshold), observer)
 
     def show(self) -> dict[str, Any]:
         """Say what the model knows and how sure it is."""

@@ -1,6 +1,7 @@
 """Folders of class folders: which images are found, and of which class."""
 
 import os
+import shlex
 import unicodedata
 
 import pytest
@@ -215,3 +216,46 @@ def test_fingerprint_changes_with_the_data_and_with_nothing_else(tmp_path):
     seen.add(fingerprint(open_labelled(root)))
     seen.add(fingerprint(open_labelled(root, (1, 9, 9))))
     assert len(seen) == 5
+
+
+def nested(folder, *names):
+    """A folder in which each of these is an image's path without its ending."""
+    for name in names:
+        write(folder / f"{name}.png")
+    return open_labelled(folder)
+
+
+@pytest.mark.parametrize(
+    ("names", "classes", "inner", "meant"),
+    [
+        (["2023/cat/1", "2023/dog/2", "2024/cat/3"], "'2023', '2024'", "'cat', 'dog'", "2023"),
+        (["a b/cat/1", "a b/dog/old/2"], "'a b'", "'cat', 'dog'", "a b"),
+        (["train/cat/1"], "'train'", "'cat'", "train"),
+    ],
+)
+def test_folders_that_look_like_classes_but_lie_too_deep_are_warned_about(tmp_path, names, classes, inner, meant):
+    (said,) = nested(tmp_path, *names).warnings
+    command = f"`ucb learn MODEL {shlex.quote(f'{tmp_path}/{meant}')}`"
+    assert said == (
+        f"the classes are the folders {classes} of {tmp_path}, not those inside them, {inner}: "
+        f"if these are meant, the command is {command}"
+    )
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["cat/1", "dog/2"],
+        ["cat/monday/1", "cat/tuesday/2", "dog/3"],
+        ["cat/images/1", "dog/images/2"],
+        ["cat/monday/1"],
+    ],
+)
+def test_usual_folders_are_not_warned_about(tmp_path, names):
+    assert nested(tmp_path, *names).warnings == []
+    assert "`" not in str(nested(tmp_path, *names).remarks)
+
+
+def test_train_beside_test_is_refused_with_what_to_give(tmp_path):
+    with pytest.raises(ValueError, match=f"which are no classes: give one of them, as in {tmp_path}/train"):
+        nested(tmp_path, "train/cat/1", "test/cat/2")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from torch import Tensor
 from ucb.checks import count
 from ucb.data.readers import images
 from ucb.data.readers.images import Images, UnreadableImageError, is_image, quiet
-from ucb.data.readers.reader import Shape, Skipped, as_text, count_words, find_lonely, one_form, stamps
+from ucb.data.readers.reader import Shape, Skipped, as_text, count_words, find_lonely, one_form, quote, stamps
 from ucb.storage import ceilings, open_checked
 
 Identity = tuple[int, int]
@@ -47,6 +48,8 @@ class ImageFiles:
     exact: bool = False
     """Whether every pixel of a large image counts; otherwise it may be decoded smaller, which is quicker."""
     columns: list[str] | None = None
+    warnings: list[str] = field(default_factory=list)
+    """Why the labels may be others than what the user means."""
     _unreadable: set[int] = field(default_factory=set)
 
     def __len__(self) -> int:
@@ -132,11 +135,13 @@ class ClassFolders:
         whole = path.resolve()  # no link may lead to the classes, nor to what lies around them
         closed = {identity(folder) for folder in (str(whole), *map(str, whole.parents), *folders)}
         self.paths, self.labels, self.skipped, others, empty = [], [], list(loose.skipped), loose.others, []
+        inner: dict[str, list[str]] = {}
         for folder in folders:
             walk, name = Walk(closed, root), one_form(os.path.basename(folder))
             walk.below(folder)
             self.paths += walk.images
             self.labels += [name] * len(walk.images)
+            inner[name] = _folders_with_images(folder, walk.images)
             self.skipped += walk.skipped
             others += walk.others
             if not walk.images:
@@ -145,6 +150,7 @@ class ClassFolders:
         self.names = [loose.name(file) for file in self.paths]
         self.remarks = [*remark(len(loose.images), *LOOSE), *remark(others, *NO_IMAGES)]
         self.remarks += [f"class folder {name!r} holds no images" for name in empty]
+        self.warnings = _find_nested(self.where, {name: own for name, own in inner.items() if name not in empty})
 
     def _check(self, folders: list[str], has_images: bool) -> None:
         """Say in a sentence what is expected where a folder is something else."""
@@ -153,7 +159,30 @@ class ClassFolders:
             raise ValueError(f"{self.where} {what}: {EXPECTED} {self.where}/cat/1.png")
         names = [os.path.basename(folder) for folder in folders]
         if len(names) > 1 and {name.lower() for name in names} <= PARTS:
-            raise ValueError(f"{self.where} holds {' and '.join(names)}, which are no classes: give one of them")
+            said = f"{self.where} holds {' and '.join(names)}, which are no classes"
+            first = min(names, key=lambda name: not name.lower().startswith("train"))
+            raise ValueError(f"{said}: give one of them, as in {self.where}/{first}")
+
+
+def _folders_with_images(folder: str, paths: Iterable[str]) -> list[str]:
+    """Return the names of the folders inside one in which its images lie; "" stands for the folder itself."""
+    inside = (path[len(folder) :].lstrip(os.sep).rpartition(os.sep)[0] for path in paths)
+    return sorted({one_form(each.split(os.sep)[0]) for each in inside})
+
+
+def _find_nested(where: str, inner: dict[str, list[str]]) -> list[str]:
+    """Return a warning where the folders inside the class folders look like the classes.
+
+    So they do if no image lies in a class folder itself, and one of these has several folders with images, or is the
+    only one and is called train or the like. ``inner`` has the folders with images of each class folder.
+    """
+    several = [name for name, own in inner.items() if len(own) > 1]
+    part = [name for name in inner if len(inner) == 1 and name.lower() in PARTS]
+    if any("" in own for own in inner.values()) or not (several or part):
+        return []
+    meant = (several or part)[0]
+    said = f"the classes are the folders {quote(list(inner))} of {where}, not those inside them, {quote(inner[meant])}"
+    return [f"{said}: if these are meant, the command is `ucb learn MODEL {shlex.quote(f'{where}/{meant}')}`"]
 
 
 def read_class_folders(path: Path, like: Shape | None) -> ImageFiles:
@@ -163,7 +192,7 @@ def read_class_folders(path: Path, like: Shape | None) -> ImageFiles:
         raise ValueError(f"{found.where}: its class folders hold no images; {EXPECTED} {found.where}/cat/1.png")
     shape = shape_of_files(found.where, found.paths) if like is None else like
     remarks = found.remarks + find_lonely(found.labels)
-    return ImageFiles(found.paths, found.names, found.labels, shape, remarks, found.skipped)
+    return ImageFiles(found.paths, found.names, found.labels, shape, remarks, found.skipped, warnings=found.warnings)
 
 
 def identity(path: str) -> Identity:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import BinaryIO
 
 from ucb.data.readers.arrays import describe_shape, read_array_examples
 from ucb.data.readers.columns import ColumnKind
@@ -14,12 +17,13 @@ from ucb.data.readers.folders import NO_IMAGES, ImageFiles, Walk, is_pattern, ma
 from ucb.data.readers.parquet import read_parquet
 from ucb.data.readers.reader import ExampleReader, Shape, Skipped, as_text
 from ucb.data.readers.tables import Chooser, choose, read_csv
+from ucb.storage import CHUNK, ceilings
 
 Reader = Callable[[Path, Chooser], ExampleReader]
 TABLES: dict[str, Reader] = dict.fromkeys((".csv", ".tsv", ".txt"), read_csv)
 TABLES |= dict.fromkeys((".parquet", ".pq"), read_parquet)
 ARRAYS = ".npz"
-STANDARD_INPUT = "-"
+STANDARD_INPUT, PIPED = "-", "standard input"
 
 
 def open_labelled(
@@ -60,18 +64,20 @@ def open_unlabelled(
     Images come from files, folders (all images below), patterns with ``*``, ``?``, ``[...]`` or ``**``, and "-", which
     stands for ``stdin`` (standard input, unless given) with one path a line; a path that is not there is an error, but
     for one of standard input, which is left out and listed. Each image is read once, however often it is named.
-    Instead of all that one table or .npz file may be given.
+    Instead of all that one table or .npz file may be given. Rows come from such a file, or as a text table from "-".
     """
     given = [os.fspath(text) for text in inputs]
+    choose_columns = partial(choose, with_labels=False, columns=columns, kinds=kinds, like=like)
     for text in given:
         ending = Path(text).suffix.lower()
         if (ending in TABLES or ending == ARRAYS) and not Path(text).is_dir() and not is_pattern(text):
             if len(given) > 1:
                 raise ValueError(f"{as_text(text)} must be the only input: a table cannot be mixed with others")
-            choose_columns = partial(choose, with_labels=False, columns=columns, kinds=kinds, like=like)
             return _open_file(Path(text), like, choose_columns, with_labels=False)
     if len(like) == 1 and given:
-        expected = "give one file .csv, .tsv, .npz or .parquet"
+        if given == [STANDARD_INPUT]:
+            return _open_piped_table(stdin, like, choose_columns)
+        expected = "give one file .csv, .tsv, .npz or .parquet, or - alone for a table on standard input"
         raise ValueError(f"the model learnt {describe_shape(like)}: {expected}, not {given[0]!r}")
     return _images(given, like, stdin)
 
@@ -114,9 +120,28 @@ def _take_lines(walk: Walk, stdin: Iterable[str] | None) -> None:
     """Gather what each line of standard input stands for; what is not there is left out like what cannot be read."""
     lines = getattr(sys.stdin, "buffer", sys.stdin) if stdin is None else stdin  # a file's name may be any bytes
     for name in filter(None, (os.fsdecode(line).rstrip("\r\n") for line in lines)):
+        if "\0" in name:  # no path has it, and every image does
+            said = "standard input must hold the paths of images, one a line, and holds other bytes, as of an image"
+            raise ValueError(f"{said}: write these to a file, and give its path")
         if not _take(walk, name):
             why = "nothing fits the pattern" if is_pattern(name) else "there is no such file"
             walk.skipped.append(Skipped(as_text(name), why))
+
+
+def _open_piped_table(stdin: Iterable[str] | None, like: Shape, choose_columns: Chooser) -> ExampleReader:
+    """Read a text table from standard input: from a file, since a table's reader wants to look at it twice."""
+    with TemporaryDirectory() as folder:
+        path, size = Path(folder, "table.csv"), 0
+        with path.open("wb") as file:
+            source: BinaryIO = sys.stdin.buffer if stdin is None else io.BytesIO("".join(stdin).encode())
+            while some := source.read(CHUNK):
+                size += file.write(some)
+                if size > ceilings.TABLE:
+                    raise ValueError(f"{PIPED} has more than {ceilings.TABLE:,} bytes, which are the most")
+        try:
+            return _open_file(path, like, choose_columns, with_labels=False)
+        except ValueError as error:
+            raise ValueError(str(error).replace(as_text(str(path)), PIPED)) from None
 
 
 def _take(walk: Walk, name: str) -> bool:
