@@ -19,7 +19,7 @@ from onnx import TensorProto, helper, numpy_helper
 from tests.incremental.test_pretrained import joined, photographs, resize_slowly, same_head
 from tests.support import make_output_plain, refused, succeed
 from ucb.incremental import DamagedModelError, Model, checked_file, learn
-from ucb.incremental.pretrained import WeightsError
+from ucb.incremental.pretrained import WeightsError, take_roots
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 SIDE = 32
@@ -111,7 +111,7 @@ def test_nets_of_transformers_show_what_the_library_computes(folders, no_network
     found = trunk(x)
     assert found.shape == wanted.shape
     assert wanted.std(0).mean() > 0.01
-    torch.testing.assert_close(found, wanted, rtol=0, atol=1e-5)
+    torch.testing.assert_close(found, take_roots(wanted), rtol=0, atol=1e-3)
     assert torch.equal(torch.cat([trunk(each[None]) for each in x]), found)
 
 
@@ -121,13 +121,14 @@ def test_onnx_files_show_what_their_graphs_say(tmp_path, last, rows):
     compute = write_onnx(tmp_path / "net.onnx", last=last, rows=rows)
     trunk = Model(trunk=str(tmp_path / "net.onnx")).ready
     x = photographs("ab", 4, sides=(SIDE, SIDE))[0]
-    torch.testing.assert_close(trunk(x), compute(prepare(x, *IMAGENET)), rtol=0, atol=1e-4)
+    torch.testing.assert_close(trunk(x), take_roots(compute(prepare(x, *IMAGENET))), rtol=0, atol=1e-3)
     assert torch.equal(torch.cat([trunk(each[None]) for each in x]), trunk(x))
     grey = x[:, :1]
     assert torch.equal(trunk(grey), trunk(grey.expand(-1, 3, -1, -1)))
     large = photographs("a", 2, sides=(70, 51))[0]
     pixels = np.stack([resize_slowly(image, SIDE) for image in large.numpy()])
-    torch.testing.assert_close(trunk(large), compute(prepare(torch.from_numpy(pixels), *IMAGENET)), rtol=0, atol=1e-3)
+    wanted = take_roots(compute(prepare(torch.from_numpy(pixels), *IMAGENET)))
+    torch.testing.assert_close(trunk(large), wanted, rtol=0, atol=1e-2)
 
 
 def make_trunk(kind, folders, tmp_path):
@@ -412,7 +413,7 @@ def test_nets_of_timm_show_what_the_library_computes(tmp_path, no_network, name,
     with torch.no_grad():
         pixels = prepare(x, config["mean"], config["std"])
         wanted = net.forward_head(net.forward_features(pixels), pre_logits=True)
-    torch.testing.assert_close(trunk(x), wanted, rtol=0, atol=1e-4 * float(wanted.abs().max()))
+    torch.testing.assert_close(trunk(x), take_roots(wanted), rtol=0, atol=1e-2)
     with pytest.raises(ValueError, match=r"timm .* has no model 'none'$"):
         Model(trunk="timm:none", weights=weights)
     with pytest.raises(ValueError, match=r"timm .* has no model 'hf-hub:a/b'$"):
@@ -437,7 +438,7 @@ def test_nets_of_torchvision_show_what_the_library_computes(tmp_path, no_network
     last.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
     with torch.no_grad():
         net(prepare(x, *IMAGENET))
-    torch.testing.assert_close(trunk(x), seen[0], rtol=0, atol=1e-4 * float(seen[0].abs().max()))
+    torch.testing.assert_close(trunk(x), take_roots(seen[0]), rtol=0, atol=1e-2)
     with pytest.raises(ValueError, match=r"torchvision .* has no model 'none' for classes of images$"):
         Model(trunk="torchvision:none", weights=tmp_path / "w.pth")
     with pytest.raises(ValueError, match="has no linear layer at its end"):

@@ -12,7 +12,7 @@ from tests.incremental.test_library_trunks import folders, write_onnx  # noqa: F
 from tests.incremental.test_onnx import asked, predicted, reference
 from tests.incremental.test_pretrained import Gives, installed, photographs, small_net  # noqa: F401 (a fixture)
 from tests.support import succeed
-from ucb.incremental import Model, random_features
+from ucb.incremental import Model
 from ucb.incremental.calibration import SCALES
 from ucb.incremental.onnx import make_inputs, to_onnx
 from ucb.incremental.pretrained import PretrainedTrunk
@@ -41,10 +41,9 @@ def wave(names, seed=0, sides=(32, 32)):
     return x, labels
 
 
-@pytest.mark.parametrize("beside", [None, False, True])
-def test_a_pretrained_trunk(installed, monkeypatch, beside):  # noqa: F811
-    monkeypatch.setattr(random_features, "SHOWS_TRUNK", bool(beside))
-    model = Model(trunk=LITE, features=None if beside is None else 70)
+@pytest.mark.parametrize("features", [0, 70])
+def test_a_pretrained_trunk(installed, features):  # noqa: F811
+    model = Model(trunk=LITE, features=features)
     model.learn(wave("ab"))
     model.learn(wave("bc", 1))
     x = torch.cat([photographs("abc", 3, 5, (224, 224))[0], make_inputs((3, 224, 224))[::16]])

@@ -11,7 +11,7 @@ from torch import nn
 from tests.incremental.data import blobs, digits
 from tests.support import make_output_plain, refused, succeed
 from ucb.incremental import DamagedModelError, Model, checked_file, inputs, learn, pretrained
-from ucb.incremental.pretrained import AT_A_TIME, ModuleTrunk, PretrainedTrunk, WeightFile, WeightsError
+from ucb.incremental.pretrained import AT_A_TIME, ModuleTrunk, PretrainedTrunk, WeightFile, WeightsError, take_roots
 from ucb.nets.efficientnet_lite import EfficientNetLite
 from ucb.observer import Observer
 
@@ -99,7 +99,20 @@ def test_images_of_any_size_become_features(installed, sides):
     with torch.no_grad():
         wanted = net.eval().features(torch.from_numpy(pixels).float())
     assert wanted.std() > 0.1
-    torch.testing.assert_close(trunk(x), wanted, rtol=0, atol=1e-3)  # interpolation weights are in single precision
+    torch.testing.assert_close(trunk.show(x.repeat(2, 1, 1, 1)[:4])[:2], wanted, rtol=0, atol=1e-3)
+    roots = ((wanted.double() + 1e-3).sqrt() - 1e-3**0.5).numpy()  # a pooled feature is at least 0
+    roots *= 10 / np.sqrt((roots**2).sum(1, keepdims=True))
+    np.testing.assert_allclose(trunk(x).numpy(), roots, rtol=0, atol=5e-3)
+
+
+def test_roots_of_features_have_signs_and_one_length():
+    z = torch.tensor([[4.0, -4.0, 0.0, 1e-7], [0.0, 0.0, 0.0, 0.0]])
+    found = take_roots(z)
+    assert found[0, 0] == -found[0, 1] > 7
+    assert found[0, 2] == 0
+    assert 0 < found[0, 3] < 1e-5, "a difference in the last bits stays small"
+    assert float(found[0].norm()) == pytest.approx(10)
+    assert torch.equal(found[1], torch.zeros(4))
 
 
 def test_grey_is_shown_as_colour(installed):
@@ -208,7 +221,7 @@ def test_random_features_of_a_pretrained_trunk(installed, tmp_path, monkeypatch)
     succeed("learn", tmp_path / "m.ucb", tmp_path / "one.npz", "--trunk", LITE, "--features", 50, "--embed")
     monkeypatch.setitem(pretrained.FILES, LITE, pretrained.FILES[LITE]._replace(package="no_such_package"))
     model = Model.open(tmp_path / "m.ucb")
-    assert (model.trunk, model.features, model.learner.trunk.features) == (LITE, 50, 50)
+    assert (model.trunk, model.features, model.learner.trunk.features) == (LITE, 50, 1330)
     assert model.learner.trunk.trunk.is_embedded
     assert model.learner.trunk(x).shape == (12, 50)
     assert model.show()["layers"][0]["note"] == f"{LITE}, pretrained, fixed; 50 random features of it"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 from typer import Argument, Option
 
 from ucb.cli.command import Debug, Device, explain_interrupt, say_done_at_least
-from ucb.cli.model import Form, ModelFile, Verbose, show_skipped
+from ucb.cli.model import Form, ModelFile, Verbose, Weights, show_skipped
 from ucb.cli.terminal import escape, format_bytes, format_count, print_json, say
 
 if TYPE_CHECKING:
@@ -21,6 +21,8 @@ Embed = Annotated[bool, Option("--embed", help="Put the weights of the trunk int
 def init_command(
     model: ModelFile,
     trunk: Annotated[str, Option(help="The trunk, which no wave changes, such as efficientnet-lite0.")],
+    weights: Weights = None,
+    features: Annotated[int | None, Option(min=0, metavar="N", help="Random ReLU features.  [default: none]")] = None,
     seed: Annotated[int, Option(min=0, help="The seed of the held-out choice and of all noise.")] = 0,
     embed: Embed = False,
     debug: Debug = False,
@@ -31,7 +33,7 @@ def init_command(
     """
     from ucb.incremental.editing import init
 
-    init(model, trunk, seed=seed, embed=embed)
+    init(model, trunk, weights=weights, features=features, seed=seed, embed=embed)
     say(f"the empty model is in {escape(str(model))} ({format_bytes(model.stat().st_size)})")
 
 

@@ -65,7 +65,10 @@ def learn_command(
     features: Annotated[
         int | None,
         Option(
-            min=1, metavar="N", help="Random ReLU features of a trunk that comes ready, for the first wave to settle."
+            min=0,
+            metavar="N",
+            help="Random ReLU features beside those of a trunk that comes ready, settled by the first wave.  [default: "
+            "4000 for a pretrained trunk and a first wave of 1,000 examples, else 0]",
         ),
     ] = None,
     embed: Annotated[bool, Option("--embed", help="Put the weights of a pretrained trunk into MODEL.")] = False,
@@ -282,14 +285,16 @@ def _show_facts(model: Path, facts: dict[str, Any]) -> None:
     classes = [f"{escape(name)} ({number})" for name, number in facts["classes"].items()]
     more = f" and {len(classes) - CLASSES_SHOWN} more" if len(classes) > CLASSES_SHOWN else ""
     say(f"{format_count(len(classes), 'class', 'classes')}: {', '.join(classes[:CLASSES_SHOWN])}{more}\n")
-    heads = ["wave", "classes", "examples", "right (%)", "of held-out"]
+    heads = ["wave", "learnt", "classes", "examples", "right (%)", "of held-out", "largest effect"]
     rows = []
     for wave in facts["waves"]:
         more = ", ..." if len(wave["classes"]) > CLASSES_OF_A_WAVE_SHOWN else ""
         named = ", ".join(wave["classes"][:CLASSES_OF_A_WAVE_SHOWN]) + more
         figures = [str(wave["examples"]), _format_figure(wave["accuracy"]), str(wave["held_out"])]
-        rows.append([wave["name"], named, *figures])
-    print_table(make_table(heads, rows, left={"classes"}, wrap=heads))
+        effect = wave["largest_effect"]
+        felt = "" if effect is None else f"{effect['change']:.3f} on {effect['wave']}"
+        rows.append([wave["name"], (wave["date"] or "-")[:10], named, *figures, felt])
+    print_table(make_table(heads, rows, left={"classes", "largest effect"}, wrap=heads))
     say("")
     heads = ["layer", "weights", "sigma now / before", ""]
     layers = facts["layers"]

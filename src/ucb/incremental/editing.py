@@ -19,10 +19,18 @@ from ucb.incremental.unlearning import Removal
 from ucb.observer import Observer
 
 
-def init(path: str | Path, trunk: str | nn.Module, *, seed: int = 0, embed: bool = False) -> Model:
+def init(
+    path: str | Path,
+    trunk: str | nn.Module,
+    *,
+    weights: str | Path | None = None,
+    features: int | None = None,
+    seed: int = 0,
+    embed: bool = False,
+) -> Model:
     """Make the file of a model that has learnt nothing: places whose models are to be merged begin with copies of it.
 
-    Its trunk must be one that no wave makes.
+    Its trunk must be one that no wave makes. It has no random features unless their number is given.
     """
     path = Path(path)
     if path.exists():
@@ -31,10 +39,11 @@ def init(path: str | Path, trunk: str | nn.Module, *, seed: int = 0, embed: bool
         raise FileNotFoundError(f"there is no folder {path.parent} for the model")
     if trunk == OWN:
         raise ValueError("a trunk of its own is made from the first wave: name a pretrained one")
-    model = Model(trunk=trunk, seed=seed)
+    model = Model(trunk=trunk, weights=weights, features=features, seed=seed)
     if model.shape is None:
         raise ValueError("a module tells its features by examples: let it learn a first wave instead")
-    found = give_trunk(trunk, model.shape)
+    assert model.trunk is not None
+    found = give_trunk(model.ready or model.trunk, model.shape, features, seed)
     model.learner = FrozenTrunkModel(found, 0, grid=choose_grid(found))
     with lock_model(path):
         model.save(path, embed=embed)

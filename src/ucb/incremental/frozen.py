@@ -488,7 +488,11 @@ def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
     if model.trunk not in (None, OWN):
         from ucb.incremental.pretrained import give_trunk
 
-        return give_trunk(model.ready or model.trunk, model.shape, model.features, model.seed)
+        trunk, examples = model.ready or model.trunk, len(request.classes)
+        assert trunk is not None
+        given = give_trunk(trunk, model.shape, model.features, model.seed, examples)
+        model.features = getattr(given, "number", None)
+        return given
     trunk = build_trunk(model.shape, seed=request.seed)
     if len(train):
         chosen = train[torch.randperm(len(train), generator=generator_for("looked at", request.seed))[:SAMPLED]]

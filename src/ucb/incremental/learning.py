@@ -192,7 +192,7 @@ def learn(
             raise ValueError(f"{path} learns with {model.method}, not with {method}: leave --method out")
         if net is not None and net != model.net:
             raise ValueError(f"the net of {path} is {model.net or 'its own trunk'}, not {net}: leave --net out")
-        if features is not None and features != model.features:
+        if features is not None and features != (model.features or 0):
             raise ValueError(
                 f"{path} has {model.features or 'no'} random features, not {features}: leave --features out"
             )
@@ -209,7 +209,7 @@ def learn(
                 "device": device,
                 **identify_trunk(model.trunk),
                 **({} if model.ready is None else {"weights": model.ready.facts["sha256"]}),
-                **({} if model.features is None else {"features": model.features}),
+                **({"features": model.features} if model.features else {}),
             }
             return ProgressFile(progress_path(path), identity, observer, pause)
 

@@ -114,12 +114,12 @@ class Model:
         """The trunk's name, or the module; None until the first wave settles it."""
         self.ready: LibraryTrunk | None = None
         """The trunk itself, if it is a net of another library, for the first wave to begin with."""
+        self.features = features
+        """The number of random features; None until the first wave settles it."""
         if trunk is not None:
             self._take_trunk(trunk, weights)
         elif weights is not None:
             raise ValueError("weights go with a trunk: name it with --trunk, such as timm:NAME")
-        self.features = features
-        """The number of random features, if there are any."""
         self._check_features()
         self.columns: list[str] | None = None
         self.kinds: list[ColumnKind] | None = None

@@ -19,7 +19,7 @@ from torch import nn
 from ucb.incremental.library_nets import OnnxNet, say_first_line
 from ucb.incremental.library_trunks import LibraryTrunk
 from ucb.incremental.pretrained import LENGTH, NEAR_0, ModuleTrunk, PretrainedTrunk, ResizingTrunk
-from ucb.incremental.random_features import RandomFeatures
+from ucb.incremental.random_features import SIZE, RandomFeatures
 from ucb.incremental.trunks import Trunk
 from ucb.nets.efficientnet_lite import EfficientNetLite, SameConv2d
 
@@ -31,8 +31,8 @@ def add_given_trunk(graph: Graph, trunk: Trunk, x: str, shape: Sequence[int]) ->
     """Add a trunk that comes ready: examples ``x`` of a shape, as they are given, become rows of features."""
     if isinstance(trunk, RandomFeatures):
         z = add_given_trunk(graph, trunk.trunk, x, shape)
-        combined = graph.node("Relu", graph.node("MatMul", z, trunk.directions))
-        return graph.node("Concat", z, combined, axis=1) if trunk.beside else combined
+        combined = graph.node("Relu", graph.node("MatMul", z, SIZE * trunk.directions))
+        return graph.node("Concat", z, combined, axis=1)
     z = _add_net(graph, trunk, x, shape)
     return _add_roots(graph, z) if isinstance(trunk, ResizingTrunk) and trunk.is_rooted else z
 

@@ -17,7 +17,7 @@ from ucb.incremental.calibration import CalibratedPrediction, rows_per_batch
 from ucb.incremental.inputs import Data, Inputs, read_labelled, read_unlabelled, warnings_about
 from ucb.incremental.model import Model
 from ucb.incremental.trunks import OWN
-from ucb.incremental.waves import list_choices, percent
+from ucb.incremental.waves import describe_change, list_choices, percent
 from ucb.observer import Observer
 
 CPU = torch.device("cpu")
@@ -135,6 +135,9 @@ def describe(model: Model) -> dict[str, Any]:
                 "examples": sum(wave.examples.values()),
                 "held_out": sum(asked for asked, _ in wave.held_out.values()),
                 "accuracy": wave.accuracy,
+                "date": wave.date or None,
+                "largest_effect": _describe_effect(wave.largest_effect),
+                "keeps_sums": wave.sums is not None,
             }
             for wave in model.waves
         ],
@@ -159,6 +162,11 @@ class EarlierChoices:
             rows = torch.isin(target, own)
             given = choices[probabilities[rows][:, choices].argmax(1)]
             right += torch.bincount(given[given == target[rows]], minlength=len(right))
+
+
+def _describe_effect(effect: tuple[str, float] | None) -> dict[str, Any] | None:
+    """Return the earlier wave that felt a wave most, and how much."""
+    return None if effect is None else {"wave": effect[0], "change": effect[1], "words": describe_change(effect[1])}
 
 
 def check_forgetting(model: Model, data: Data, observer: Observer | None = None) -> dict[str, Any]:

@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check_tensors
 from ucb.incremental.inputs import ROWS
-from ucb.incremental.trunks import OWN, Facts, Given, Trunk, names_library
+from ucb.incremental.trunks import OWN, Facts, Given, Trunk, names_library, show_in_batches
 from ucb.nets.efficientnet_lite import FEATURES, VARIANTS, EfficientNetLite, fold_batch_norm
 from ucb.seeds import generator_for
 from ucb.storage import RefusedFileError, ceilings, read_bytes
@@ -115,14 +115,9 @@ class GivenTrunk(Trunk):
 
     def forward(self, x: Tensor) -> Tensor:
         """Return the features of examples, each the same in whatever batch it comes."""
-        parts = []
-        for some in x.split(self.at_a_time):
-            batch = x.new_zeros(self.at_a_time, *x.shape[1:])  # in one layout of memory, on which last bits depend too
-            batch[: len(some)] = some
-            with torch.inference_mode():
-                found = self.finish(self.show(batch))
-            parts.append(found[: len(some)].clone())
-        return torch.cat(parts) if parts else torch.zeros(0, self.features, device=x.device)
+        with torch.inference_mode():
+            parts = list(show_in_batches(lambda batch: self.finish(self.show(batch)), x, self.at_a_time))
+        return torch.cat([each.clone() for each in parts]) if parts else torch.zeros(0, self.features, device=x.device)
 
     def show(self, x: Tensor) -> Tensor:
         """Return what the net shows of one full batch."""
@@ -333,17 +328,22 @@ def shape_of(name: str) -> tuple[int, int, int]:
     return 3, VARIANTS[name].side, VARIANTS[name].side
 
 
-def give_trunk(trunk: str | nn.Module, shape: Sequence[int], features: int | None = None, seed: int = 0) -> GivenTrunk:
-    """Return the trunk of a name, or that of a module for examples of a shape; or so many random features of it."""
+def give_trunk(
+    trunk: str | nn.Module, shape: Sequence[int], features: int | None = None, seed: int = 0, examples: int = 0
+) -> GivenTrunk:
+    """Return the trunk of a name, or that of a module for examples of a shape, with so many random features beside it.
+
+    If their number is not given, that of the ``examples`` of the first wave decides, and a module has none.
+    """
     if isinstance(trunk, GivenTrunk):
         given = trunk
     else:
         given = PretrainedTrunk(trunk) if isinstance(trunk, str) else ModuleTrunk(trunk, shape)
-    if features is None:
-        return given
-    from ucb.incremental.random_features import RandomFeatures
+    from ucb.incremental.random_features import RandomFeatures, choose_number
 
-    return RandomFeatures(given, features, seed)
+    if features is None and isinstance(given, ResizingTrunk):
+        features = choose_number(examples, given.features)
+    return RandomFeatures(given, features, seed) if features else given
 
 
 def join_trunk(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given) -> GivenTrunk:

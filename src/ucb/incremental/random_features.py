@@ -1,7 +1,8 @@
-"""Random ReLU features of a trunk that comes ready: with z what the trunk shows, they are phi = relu(W z).
+"""Random ReLU features beside those of a trunk that comes ready: with z what the trunk shows, phi = (z, relu(W z) / 2).
 
 A linear head on them can tell apart what no linear head on z can. W is drawn from a seed and fits nothing, so no wave
-enters it, and a model file holds the seed in its place.
+enters it, and a model file holds the seed in its place. At half their size the ridge holds them back more than z:
+where there are few examples they then do no harm, and where there are many the ridge is small, and they help.
 """
 
 from __future__ import annotations
@@ -16,13 +17,16 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from ucb.incremental.checked_file import FieldError, Fields, check_whole
+from ucb.incremental.checked_file import Fields, check_whole
 from ucb.incremental.pretrained import GivenTrunk, join_trunk
 from ucb.incremental.trunks import OWN, Given
 from ucb.seeds import derive_seed
 
-SHOWS_TRUNK = False
-"""Whether the head of a new model sees z, too, beside its random features."""
+USUAL, ENOUGH = 4000, 1000
+"""How many there are beside a pretrained trunk's own, unless another number is wanted, and how many examples the first
+wave must have: with fewer there are none, so that the model of a few photographs stays small and quick."""
+SIZE = 0.5
+"""What they are multiplied by."""
 LARGEST_FILE = 150_000_000
 LARGEST_SUMS = 140_000_000
 """Bytes of half the head's products phi phi^T; the rest of a file is the column of each class, and little else."""
@@ -33,7 +37,7 @@ WORDS = 1 << 16
 
 
 class RandomFeatures(GivenTrunk):
-    """``number`` random features of what ``trunk`` shows, made from ``seed``; ``beside`` them may stand z itself.
+    """What ``trunk`` shows, and ``number`` random features of that, made from ``seed``.
 
     How a product is summed up depends on the machine and, for some rows, on their place. In double precision nothing
     of that is left once it is rounded.
@@ -42,14 +46,13 @@ class RandomFeatures(GivenTrunk):
     at_a_time = AT_A_TIME
     directions: Tensor
 
-    def __init__(self, trunk: GivenTrunk, number: int, seed: int, beside: bool | None = None) -> None:
+    def __init__(self, trunk: GivenTrunk, number: int, seed: int) -> None:
         super().__init__()
         self.trunk, self.number = trunk, number
-        self.beside = beside = SHOWS_TRUNK if beside is None else beside
-        self.features = number + (trunk.features if beside else 0)
-        refuse_too_many(number, self.features - number)
+        self.features = trunk.features + number
+        refuse_too_many(number, trunk.features)
         self.about = f"{trunk.about}; {number:,} random features of it"
-        self.facts = {"kind": "random", "number": number, "seed": seed, "beside": beside, "of": trunk.facts}
+        self.facts = {"kind": "random", "number": number, "seed": seed, "of": trunk.facts}
         self.noted = trunk.noted
         directions = torch.from_numpy(draw_directions(trunk.features, number, seed))
         self.register_buffer("directions", directions, persistent=False)
@@ -79,8 +82,8 @@ class RandomFeatures(GivenTrunk):
 
     def show(self, x: Tensor) -> Tensor:
         """Return the features of one full batch of z."""
-        combined = (x.to(self.precision) @ self.directions).relu_().float()
-        return torch.cat([x, combined], 1) if self.beside else combined
+        combined = (x.to(self.precision) @ self.directions).relu_().mul_(SIZE).float()
+        return torch.cat([x, combined], 1)
 
 
 @lru_cache(1)  # a file is read again when it is written
@@ -103,7 +106,7 @@ def draw_directions(inputs: int, number: int, seed: int) -> npt.NDArray[np.float
 
 def refuse_too_many(number: int, others: int = 0) -> None:
     """Refuse more random features, beside ``others``, than a model file has room for."""
-    most = (math.isqrt(1 + LARGEST_SUMS) - 1) // 2 - 1 - others  # n (n + 1) / 2 sums of 8 bytes; one feature is 1
+    most = count_most(others)
     if number > most:
         raise ValueError(
             f"{number:,} random features would make the model's file larger than {LARGEST_FILE // 10**6} MB: "
@@ -111,27 +114,38 @@ def refuse_too_many(number: int, others: int = 0) -> None:
         )
 
 
+def choose_number(examples: int, others: int) -> int:
+    """Return how many random features a model begins with whose first wave has so many examples.
+
+    Its trunk has ``others`` of its own.
+    """
+    return min(USUAL, max(count_most(others), 0)) if examples >= ENOUGH else 0
+
+
+def count_most(others: int = 0) -> int:
+    """Return how many random features a model file has room for beside others."""
+    return (math.isqrt(1 + LARGEST_SUMS) - 1) // 2 - 1 - others  # n (n + 1) / 2 sums of 8 bytes; one feature is 1
+
+
 def check_features(features: int, method: str, trunk: str | nn.Module | None) -> int:
     """Return a number of random features, if a model can have them."""
     if method != "fixed":
         raise ValueError(f"random features go with the method fixed; {method} trains its own net")
-    if trunk == OWN:
+    if trunk == OWN and features:
         raise ValueError(
             "random features go with a trunk that comes ready, not with one that the first wave makes: name it"
         )
-    check_whole("features", features, 1)
+    check_whole("features", features)
     refuse_too_many(features)
     return features
 
 
 def join_random(facts: Fields, tensors: Mapping[str, Tensor], shape: Sequence[int], given: Given) -> RandomFeatures:
     """Return the random features that a model file describes, on the trunk that it describes."""
-    facts.only("kind", "number", "seed", "beside", "of")
-    number, seed, beside = facts.whole("number", 1), facts.whole("seed"), facts.get("beside")
-    if not isinstance(beside, bool):
-        raise FieldError("way.trunk.beside is neither true nor false")
+    facts.only("kind", "number", "seed", "of")
+    number, seed = facts.whole("number", 1), facts.whole("seed")
     refuse_too_many(number)
     if isinstance(given.trunk, RandomFeatures):
         given = replace(given, trunk=given.trunk.trunk)
     trunk = join_trunk(facts.fields("of"), tensors, shape, given)
-    return RandomFeatures(trunk, number, seed, beside)
+    return RandomFeatures(trunk, number, seed)

@@ -9,7 +9,7 @@ together with fixed random combinations of their numbers. Trunks of which no wav
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -20,6 +20,8 @@ from torch import Tensor, nn
 from ucb.nets.fixed_features import WhitenedPatches
 from ucb.seeds import derive_seed, generator_for
 
+AT_A_TIME = 32
+"""Images that go through a trunk of its own together."""
 FILTERS = 160
 CELLS = 3
 LARGEST_PATCH, SMALLEST_PATCH = 7, 3
@@ -86,6 +88,17 @@ class Given:
     """Whether the trunk is needed: without it a model can be shown, and nothing else."""
 
 
+def show_in_batches(show: Callable[[Tensor], Tensor], x: Tensor, size: int) -> Iterator[Tensor]:
+    """Yield what is shown of examples, in batches of one size and one layout, on which the last bits may depend.
+
+    The last one is filled up, so that an example shows the same in whatever batch it comes.
+    """
+    for some in x.split(size):
+        batch = x.new_zeros(size, *x.shape[1:])
+        batch[: len(some)] = some
+        yield show(batch)[: len(some)]
+
+
 class ImageTrunk(Trunk):
     """Whitened patches over pixels from 0 to 1; a patch's side is a quarter of the image's, within limits."""
 
@@ -107,8 +120,9 @@ class ImageTrunk(Trunk):
 
     @torch.no_grad()
     def forward(self, x: Tensor) -> Tensor:
-        """Return the features of uint8 images."""
-        return cast(Tensor, self.patches(self._pixels(x)))
+        """Return the features of uint8 images, each the same in whatever batch it comes."""
+        parts = list(show_in_batches(lambda batch: cast(Tensor, self.patches(self._pixels(batch))), x, AT_A_TIME))
+        return torch.cat(parts) if parts else torch.zeros(0, self.features, device=x.device)
 
     def _pixels(self, x: Tensor) -> Tensor:
         pixels = x.float() / 255
@@ -136,7 +150,10 @@ class RowTrunk(Trunk):
         self.facts = {"kind": "rows", "units": units}
         self.register_buffer("mean", torch.zeros(numbers))
         self.register_buffer("spread", torch.ones(numbers))
-        self.register_buffer("directions", torch.randn(numbers, units) / math.sqrt(numbers))
+        directions = torch.randn(numbers, units)
+        if not directions.is_meta:  # where only sizes are asked for, a division would load half of PyTorch's compiler
+            directions /= math.sqrt(numbers)
+        self.register_buffer("directions", directions)
         self.register_buffer("offsets", torch.randn(units))
 
     def fit(self, sample: Tensor, seed: int) -> None:
