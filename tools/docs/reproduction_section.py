@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tools.docs.markdown import capitalize, code, wrap
 from tools.docs.reproduction_settings import changed_settings, runs_of, settings_table, tuning_commands
+from tools.docs.wave_tables import pretrained_tasks
 from ucb.experiments.reproduce.compare import ABOVE, BELOW, CANNOT, FORMATS, NOT_MEASURED, QUOTED, WITHIN, ComparedRow
 from ucb.experiments.reproduce.definitions import ReproducedTable
 
@@ -21,6 +22,7 @@ def section(table: ReproducedTable, lines: Sequence[ComparedRow], results: Path)
         wrap(f"Table `{table.id}`. {describe_seeds(count_seeds(lines))}"),
         FORMATS["md"](table, lines).strip(),
         wrap(describe_verdicts(sort_verdicts(table, lines))),
+        *(describe_pretrained(results) if table.id == "single-head" else ()),
         wrap(
             "To repeat it. What is there is not run again; to begin anew, move "
             f"{' and '.join(f'`{folder}`' for folder in run_folders(table))} away, and give `ucb reproduce` an `--out "
@@ -39,6 +41,17 @@ def section(table: ReproducedTable, lines: Sequence[ComparedRow], results: Path)
     for machine, found in runs_by_machine(table, results).items():
         parts.append(wrap(f"{describe_runs(found)} on {machine}.{describe_company(found)}"))
     return "\n\n".join(parts)
+
+
+def describe_pretrained(results: Path) -> Iterator[str]:
+    """Yield what an exact head on a pretrained trunk gives on the streams of images, if that was measured."""
+    if rows := pretrained_tasks(results):
+        yield wrap(
+            "**Pretrained.** `ucb learn` puts the same conjugate head on EfficientNet-lite0, which was trained on ImageNet "
+            "([benchmarks/pretrained_tasks.py](../benchmarks/pretrained_tasks.py)). That is no comparison of like with "
+            "like, since the paper's nets begin with random weights: it says what someone with photographs gets today."
+        )
+        yield rows
 
 
 def run_folders(table: ReproducedTable) -> list[str]:

@@ -12,6 +12,8 @@ RESULTS = Path(__file__).parents[2] / "results" / "waves"
 NAMES = {
     "mnist": "MNIST digits",
     "cifar10": "CIFAR10 photos",
+    "cifar100": "CIFAR100 photos",
+    "lfw100": "faces (LFW)",
     "notmnist": "letters",
     "fashion_mnist": "clothes",
     "svhn": "house numbers",
@@ -56,7 +58,62 @@ def first_waves() -> str:
     return "\n".join(lines)
 
 
+def photographs() -> str:
+    """Return a row for each data set that was learnt with a pretrained trunk."""
+    lines = [
+        "| data | waves, images a class | right | right where it is sure | ECE | called unsure |"
+        " others called unsure (AUROC) | file |",
+        "| --- |" + " --- |" * 7,
+    ]
+    found: dict[tuple[str, int], Runs] = {}
+    for path in sorted(RESULTS.glob("efficientnet-lite0*/*-seed*.json")):
+        one = json.loads(path.read_text())
+        found.setdefault((one["data"], -one["images_a_class"]), []).append(one)
+    for (data, images), runs in sorted(found.items()):
+        cells = _cells(data, runs)
+        number = f"{-images:,}" if images else "all"
+        title = [NAMES[data], f"{len(runs[0]['waves'])}, {number}"]
+        size = f"{runs[0]['bytes_after_each_wave'][-1] / 1e6:.0f} MB"
+        lines.append(f"| {' | '.join([*title, *cells, size])} |")
+    return "\n".join(lines)
+
+
+PAPER = {"cifar-alternating": "71.2", "eight-datasets": "76.8"}
+"""ACC of UCB with one head and the task hidden, as the paper's table of heads has it."""
+
+
+def pretrained_tasks(results: Path) -> str:
+    """Return a row for each stream of images that was learnt with a pretrained trunk; nothing if there is none."""
+    found: dict[str, Runs] = {}
+    for path in sorted(results.glob("waves/pretrained-tasks/*-seed*.json")):
+        one = json.loads(path.read_text())
+        found.setdefault(one["stream"], []).append(one)
+    lines = ["| stream | seeds | ACC | BWT | paper ACC (no pretraining) |", "| --- |" + " --- |" * 4]
+    for name, runs in found.items():
+        acc, bwt = ([run[key] for run in runs] for key in ("acc", "bwt"))
+        spread = [f" +- {stdev(values):.2f}" if len(runs) > 1 else "" for values in (acc, bwt)]
+        figures = [f"{mean(acc):.2f}{spread[0]}", f"{mean(bwt):+.2f}{spread[1]}"]
+        lines.append(f"| `{name}`, pretrained | {len(runs)} | {' | '.join(figures)} | {PAPER[name]} |")
+    return "\n".join(lines) if found else ""
+
+
 def _row(data: str, method: str, runs: Runs) -> str:
+    sizes = runs[0]["bytes_after_each_wave"]
+    learnt, judged = (
+        mean(_within(run, f"{what}_images_a_cpu_second") for run in runs) for what in ("learnt", "judged")
+    )
+    cells = [
+        f"{NAMES[data]}, `{method}`",
+        *_cells(data, runs),
+        f"{sizes[0] / 1e6:.2f} and {sizes[-1] / 1e6:.2f} MB",
+        f"{learnt:.0f} and {judged:.0f} images",
+    ]
+    return f"| {' | '.join(cells)} |"
+
+
+def _cells(data: str, runs: Runs) -> list[str]:
+    """Return how good the answers are."""
+
     def over_seeds(*keys: str) -> float:
         return mean(_within(run, *keys) for run in runs)
 
@@ -65,18 +122,14 @@ def _row(data: str, method: str, runs: Runs) -> str:
         f" ({over_seeds('unlike', name, 'auroc'):.3f})"
         for name in runs[0]["unlike"]
     )
-    sizes = runs[0]["bytes_after_each_wave"]
-    cells = [
-        f"{NAMES[data]}, `{method}`",
-        f"{over_seeds('accuracy'):.2f} % +- {stdev(run['accuracy'] for run in runs):.2f}",
+    spread = f" +- {stdev(run['accuracy'] for run in runs):.2f}" if len(runs) > 1 else ""
+    return [
+        f"{over_seeds('accuracy'):.2f} %{spread}",
         f"{over_seeds('accuracy_where_sure'):.2f} %",
         f"{over_seeds('ece'):.4f}",
         f"{100 * over_seeds('called_unsure'):.1f} %",
         others or "-",
-        f"{sizes[0] / 1e6:.2f} and {sizes[-1] / 1e6:.2f} MB",
-        f"{over_seeds('learnt_images_a_cpu_second'):.0f} and {over_seeds('judged_images_a_cpu_second'):.0f} images",
     ]
-    return f"| {' | '.join(cells)} |"
 
 
 def _within(run: dict[str, Any], *keys: str) -> float:
@@ -111,4 +164,9 @@ def mixed_tables() -> str:
     return "\n".join(lines)
 
 
-TABLES: dict[str, Callable[[], str]] = {"waves": waves, "first-waves": first_waves, "mixed-tables": mixed_tables}
+TABLES: dict[str, Callable[[], str]] = {
+    "waves": waves,
+    "first-waves": first_waves,
+    "mixed-tables": mixed_tables,
+    "photographs": photographs,
+}
