@@ -48,8 +48,9 @@ def describe_pretrained(results: Path) -> Iterator[str]:
     if rows := pretrained_tasks(results):
         yield wrap(
             "**Pretrained.** `ucb learn` puts the same conjugate head on EfficientNet-lite0, which was trained on "
-            "ImageNet ([benchmarks/pretrained_tasks.py](../benchmarks/pretrained_tasks.py)). That is no comparison of like with "
-            "like, since the paper's nets begin with random weights: it says what someone with photographs gets today."
+            "ImageNet ([benchmarks/pretrained_tasks.py](../benchmarks/pretrained_tasks.py)). That is no comparison of "
+            "like with like, since the paper's nets begin with random weights: it says what someone with photographs "
+            "gets today."
         )
         yield rows
 
