@@ -47,7 +47,7 @@ def test_unlearning_as_json(model):
     found = json.loads(ask("unlearn", model, "--last", "--format", "json").out)
     assert found["examples"] == {"c": 12, "d": 12}
     assert (found["waves"], found["classes"]) == (["two"], ["c", "d"])
-    assert "the trunk" in found["remains"][0]
+    assert "what the trunk took" in found["remains"][0]
 
 
 def test_a_class_that_is_no_longer_an_answer_says_what_remains(model):

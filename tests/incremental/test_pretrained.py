@@ -223,7 +223,7 @@ def test_random_features_of_a_pretrained_trunk(installed, tmp_path, monkeypatch)
     model = Model.open(tmp_path / "m.ucb")
     assert (model.trunk, model.features, model.learner.trunk.features) == (LITE, 50, 1330)
     assert model.learner.trunk.trunk.is_embedded
-    assert model.learner.trunk(x).shape == (12, 50)
+    assert model.learner.trunk(x).shape == (12, 1330)
     assert model.show()["layers"][0]["note"] == f"{LITE}, pretrained, fixed; 50 random features of it"
 
 

@@ -124,6 +124,21 @@ def test_the_share_that_was_learnt_is_found(share):
     assert share_learnt(v, q, usual) == pytest.approx(share, abs=0.1)
 
 
+def test_examples_of_classes_that_are_new_were_never_learnt():
+    """What the known classes say of them is near 0, as it is of known examples of other classes."""
+    numbers = torch.Generator().manual_seed(0)
+    centres = 3 * torch.randn(60, 40, generator=numbers)
+    model = Model(trunk=torch.nn.Identity())
+    for first in range(0, 60, 10):
+        own = torch.arange(first, first + 10).repeat_interleave(20)
+        x = centres[own] + torch.randn(200, 40, generator=numbers)
+        model.learn((x, [str(int(label)) for label in own]))
+        assert model.learner.repeated == 0, first
+    x = centres[own] + torch.randn(200, 40, generator=numbers)
+    model.learn((x, [str(int(label)) for label in own]))
+    assert model.learner.repeated == 0, "new examples of known classes"
+
+
 @pytest.mark.parametrize("method", ["fixed", "ucb-ng"])
 @pytest.mark.usefixtures("small")
 def test_a_wave_that_was_learnt_is_refused_in_any_order_until_it_is_wanted_again(method):

@@ -1,6 +1,8 @@
 """What is unlearnt is gone, and what is merged is one: to the last bit, in any order."""
 
 import random
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 import torch
@@ -23,10 +25,9 @@ def make_trunk():
 
 
 TRUNK = make_trunk()
-WAVES = [
-    blobs(classes, 12, seed=number + 1, columns=COLUMNS)
-    for number, classes in enumerate(("ab", "cd", "bc", "a", "ef", "abcdef"))
-]
+SIZES = {"ab": 12, "cd": 12, "bc": 12, "a": 24, "ef": 12, "abcdef": 4}
+WAVES = [blobs(classes, number, seed, COLUMNS) for seed, (classes, number) in enumerate(SIZES.items(), 1)]
+"""Each has fewer examples than it takes for a wave to seem familiar: that would depend on what came before."""
 PARTS = [(x[::3], labels[::3]) for x, labels in WAVES]
 
 
@@ -108,9 +109,9 @@ def test_learning_unlearning_and_merging_in_any_order_is_learning_what_is_left(s
 
 def reopened(model):
     """The model that its file would give."""
-    from ucb.incremental import checked_file, model_file
-
-    return model_file._understand(checked_file.unpack(to_bytes(model)), "it", TRUNK)
+    with TemporaryDirectory() as folder:
+        model.save(Path(folder, "m.ucb"))
+        return Model.open(Path(folder, "m.ucb"), trunk=TRUNK)
 
 
 def test_calibration_goes_with_its_wave():
@@ -130,8 +131,8 @@ def test_what_was_never_in_is_refused_and_nothing_changes():
     x, labels = WAVES[0]
     for data, said in [
         ((x + 1, labels), "other examples of"),
-        ((torch.cat([x, x[:1]]), [*labels, labels[0]]), "has 12 examples of 'a', and these are 13"),
-        (WAVES[4], "never learnt the class 'e'"),
+        ((torch.cat([x, x[:1]]), [*labels, labels[0]]), "has 0 examples of 'a', and these are 13"),
+        (WAVES[4], "does not know the class 'e'"),
         ((x[:3], ["a", "d", "a"]), "no wave had these examples"),
     ]:
         with pytest.raises(ValueError, match=said):
@@ -189,9 +190,8 @@ def test_a_trunk_that_the_first_wave_made_is_said_to_stay(small):
     model = Model()
     for pair in ([0, 1], [2, 3]):
         model.learn(digits(pair, 20), str(pair[0]))
-    assert "the first wave alone" in model.unlearn(digits([2, 3], 20)).remains[0]
-    removal = model.unlearn(digits([0, 1], 20))
-    assert "examples of '0', and what it took from them stays" in removal.remains[0]
+    for pair in ([2, 3], [0, 1]):
+        assert "of the first wave that was learnt stays in it" in model.unlearn(digits(pair, 20)).remains[0]
     assert model.classes == []
     with pytest.raises(ValueError, match="learnt nothing yet"):
         model.predict(digits([0], 1)[0])
@@ -323,3 +323,130 @@ def test_a_file_is_replaced_whole_and_only_if_all_went_well(small, tmp_path):
     assert not editing.rename(path, "a", "A")
     assert Model.open(path).classes == ["A", "b"]
     assert [each.name for each in tmp_path.iterdir()] == ["m.ucb"]
+
+
+def again(number, times=2, **options):
+    """A model that has learnt a wave several times."""
+    model = Model(trunk=TRUNK)
+    for time in range(times):
+        model.learn(WAVES[number], f"time {time}", again=True, **options)
+    return model
+
+
+def test_of_data_that_were_learnt_twice_either_may_go():
+    """The other then stands for itself: nothing of it is a repetition any more."""
+    for wave in ("time 0", "time 1"):
+        model = again(0)
+        assert model.learner.repeated == 24
+        model.unlearn(WAVES[0], wave=wave)
+        assert_same(reopened(model), taught(0))
+        assert model.learner.repeated == model.waves[0].repeated == 0
+
+
+def test_repetitions_stay_within_what_there_is():
+    """Whatever is taken out, in parts or as a class, the model can be written."""
+    model = again(0)
+    model.unlearn(class_name="b")
+    assert reopened(model).waves[1].repeated == 12
+    x, labels = blobs("a", 25, seed=3, columns=COLUMNS)
+    for number in range(1, 25):
+        model = taught(1)
+        for name in "xy":
+            model.learn((x, labels), name, again=True)
+        model.unlearn((x[:number], labels[:number]), wave="y")
+        assert reopened(model).learner.repeated <= model.learner.examples
+        for some in x[number:].split(7):
+            model.unlearn((some, ["a"] * len(some)), wave="y")
+        reopened(model).unlearn((x, labels), wave="x")
+
+
+def test_a_wrong_label_is_told_by_the_sums():
+    torch.manual_seed(0)
+    trunk = nn.Sequential(nn.Linear(COLUMNS, 300), nn.ReLU())
+    model, (x, labels) = Model(trunk=trunk), blobs("ab", 60, columns=COLUMNS)
+    model.learn((x, labels))
+    with pytest.raises(ValueError, match="never learnt so"):
+        model.unlearn((x[:1], ["b"]))
+    assert model.unlearn((x[:1], ["a"])).examples == {"a": 1}
+
+
+def test_examples_of_another_wave_are_told_by_kept_sums():
+    model = Model(trunk=TRUNK)
+    for name, seed in ("X", 21), ("Y", 22):
+        model.learn(blobs("ab", 12, seed, COLUMNS), name, keep_sums=True)
+    x, labels = blobs("ab", 12, 21, COLUMNS)
+    with pytest.raises(ValueError, match="never learnt so"):
+        model.unlearn((x[:3], labels[:3]), wave="Y")
+    model.unlearn((x[:3], labels[:3]), wave="X")
+
+
+def test_kept_sums_take_out_what_a_class_without_data_left():
+    model = taught(1, 0, keep_sums=True)
+    model.unlearn(class_name="b")
+    with pytest.raises(ValueError, match="no longer an answer"):
+        model.unlearn(WAVES[0])
+    removal = reopened(model).unlearn(WAVES[0], class_name="a")
+    assert removal.remains == []
+    model.unlearn(WAVES[0], class_name="a")
+    assert_same(model, taught(1))
+    model = taught(1, 0)
+    model.unlearn(class_name="b")
+    assert "12 examples of classes that are no longer an answer" in model.unlearn(WAVES[0], class_name="a").remains[-1]
+
+
+def test_sums_of_a_wave_in_several_models_may_be_anywhere_and_in_any_order_of_classes():
+    models = []
+    for number in (1, 2, 3):
+        model = Model(trunk=TRUNK)
+        if number == 2:
+            model.learn((WAVES[3][0][:5] + 1, ["b"] * 5), "another first")  # b comes before a here
+        model.learn(WAVES[0], "same", keep_sums=number == 2)
+        model.learn(WAVES[number], f"own {number}")
+        models.append(model)
+    alone = taught(0, 1, 2, 3)
+    alone.learn((WAVES[3][0][:5] + 1, ["b"] * 5), "another first")
+    for order in ([0, 1, 2], [1, 0, 2], [2, 0, 1]):
+        assert_same(reopened(Model.merge([models[place] for place in order])), alone)
+
+
+def test_a_wanted_repetition_inside_one_model_is_no_wave_of_another():
+    for options in ({}, {"keep_sums": True}):
+        whole = Model.merge([again(0, **options), taught(1)])
+        assert whole.learner.examples == 24 * 3
+        assert len(whole.waves) == 3
+
+
+def test_what_is_in_two_models_under_other_names_is_remarked():
+    renamed = taught(0)
+    renamed.rename("a", "z")
+    _, remarks = editing.merge_models([taught(0), renamed], ["one", "two"])
+    assert "are in another of the models, too" in remarks[0]
+
+
+def test_effects_keep_their_waves_when_names_change():
+    one, other = Model(trunk=TRUNK), Model(trunk=TRUNK)
+    one.learn(WAVES[0])
+    for number in (1, 2):
+        other.learn(WAVES[number])
+    whole = Model.merge([one, other], ["one", "other"])
+    assert whole.waves[2].largest_effect[0] == "wave 1 (other)"
+    twice = Model.merge([taught(3), Model.merge([taught(4), taught(5)])])
+    assert [wave.name for wave in twice.waves] == ["wave of 3", "wave of 4", "wave of 5"]
+    model = taught(3)
+    model.learn(blobs("b", 12, seed=5, columns=COLUMNS), "bee")
+    assert model.waves[1].largest_effect[0] == "wave of 3"
+    model.unlearn(class_name="a")
+    assert model.waves[0].largest_effect is None
+
+
+def test_a_trunk_with_more_features_than_sums_takes_no_memory(tmp_path):
+    model, path = Model(), tmp_path / "m.ucb"
+    model.learn(blobs("ab", 10, columns=1))
+    model.unlearn(blobs("ab", 10, columns=1))
+    model.save(path)
+    values, tensors = read_content(path)
+    values["way"]["trunk"]["units"] = 100_000
+    tensors["trunk.directions"], tensors["trunk.offsets"] = torch.zeros(1, 100_000), torch.zeros(100_000)
+    path.write_bytes(pack(values, tensors))
+    with pytest.raises(OSError, match="more features than there are sums for"):
+        Model.open(path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from typer import Argument, Option
 
@@ -46,6 +46,7 @@ def unlearn_command(
     wave: Annotated[str | None, Option(metavar="NAME", help="Unlearn a wave, or examples of it.")] = None,
     last: Annotated[bool, Option("--last", help="Unlearn the last wave, or examples of it.")] = False,
     label: Annotated[str | None, Option(metavar="COLUMN", help="The column of a table with the classes.")] = None,
+    weights: Weights = None,
     form: Form = "text",
     device: Device = "cpu",
     verbose: Verbose = False,
@@ -60,9 +61,8 @@ def unlearn_command(
     from ucb.incremental import editing
 
     with explain_interrupt(lambda _: f"interrupted: {model} is as it was"), ExampleBar("unlearning") as watcher:
-        found = editing.unlearn(
-            model, data, wave=wave, class_name=class_name, last=last, label=label, device=device, observer=watcher
-        )
+        what: dict[str, Any] = {"wave": wave, "class_name": class_name, "last": last, "label": label}
+        found = editing.unlearn(model, data, weights=weights, device=device, observer=watcher, **what)
         watcher.stop()
         with say_done_at_least(f"done, and {model} is without them"):
             if form == "json":
@@ -74,6 +74,7 @@ def unlearn_command(
 def merge_command(
     models: Annotated[list[Path], Argument(metavar="MODEL", help="The models' files, with the same trunk.")],
     out: Annotated[Path, Option("--out", "-o", metavar="MODEL", help="The file of the merged model.")],
+    weights: Weights = None,
     debug: Debug = False,
 ) -> None:
     """Make one model of several that learnt at different places.
@@ -83,7 +84,7 @@ def merge_command(
     from ucb.incremental.editing import merge
 
     with explain_interrupt(lambda _: f"interrupted: {out} is {'there' if out.exists() else 'not there'}"):
-        found, remarks = merge(models, out)
+        found, remarks = merge(models, out, weights=weights)
         with say_done_at_least(f"done, and {out} holds all of them"):
             for remark in remarks:
                 say(f"note: {escape(remark)}")
@@ -97,12 +98,13 @@ def rename_command(
     model: ModelFile,
     old: Annotated[str, Argument(metavar="OLD", help="The class.")],
     new: Annotated[str, Argument(metavar="NEW", help="Its new name; a class of that name takes it in.")],
+    weights: Weights = None,
     debug: Debug = False,
 ) -> None:
     """Give a class of a model another name, or join it with the class that has that name."""
     from ucb.incremental.editing import rename
 
-    joined = rename(model, old, new)
+    joined = rename(model, old, new, weights=weights)
     with say_done_at_least(f"done, and {model} has the new name"):
         what = f"is now part of {new!r}" if joined else f"is now called {new!r}"
         say(f"the class {old!r} {what}")

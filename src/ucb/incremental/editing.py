@@ -58,14 +58,16 @@ def unlearn(
     class_name: str | None = None,
     last: bool = False,
     label: str | None = None,
+    weights: str | Path | None = None,
+    trunk: nn.Module | None = None,
     device: str = "cpu",
     observer: Observer | None = None,
 ) -> Removal:
     """Take examples, a wave or a class out of the model at ``path``: what `ucb unlearn` does; see `Model.unlearn`.
 
-    ``last`` stands for the name of the last wave.
+    ``last`` stands for the name of the last wave; ``weights`` and ``trunk`` are those of `Model.open`.
     """
-    with _changing(Path(path)) as (model, file):
+    with _changing(Path(path), weights, trunk) as (model, file):
         if last and wave is not None:
             raise ValueError("name a wave, or say that it is the last one, not both")
         if last:
@@ -77,15 +79,19 @@ def unlearn(
     return found
 
 
-def rename(path: str | Path, old: str, new: str) -> bool:
+def rename(
+    path: str | Path, old: str, new: str, *, weights: str | Path | None = None, trunk: nn.Module | None = None
+) -> bool:
     """Give a class of the model at ``path`` another name; return whether it became one with the class of that name."""
-    with _changing(Path(path)) as (model, file):
+    with _changing(Path(path), weights, trunk) as (model, file):
         joined = model.rename(old, new)
         model.save(file)
     return joined
 
 
-def merge(paths: Sequence[str | Path], out: str | Path) -> tuple[Model, list[str]]:
+def merge(
+    paths: Sequence[str | Path], out: str | Path, *, weights: str | Path | None = None, trunk: nn.Module | None = None
+) -> tuple[Model, list[str]]:
     """Put one model that knows what those at ``paths`` know at ``out``; return it, and remarks."""
     out = Path(out)
     if out.exists():
@@ -95,18 +101,18 @@ def merge(paths: Sequence[str | Path], out: str | Path) -> tuple[Model, list[str
     names = [Path(path).stem for path in paths]
     if len(set(names)) < len(names):
         names = [str(path) for path in paths]
-    model, remarks = merge_models([Model.open(path) for path in paths], names)
+    model, remarks = merge_models([Model.open(path, weights=weights, trunk=trunk) for path in paths], names)
     with lock_model(out):
         model.save(out)
     return model, remarks
 
 
 @contextmanager
-def _changing(path: Path) -> Iterator[tuple[Model, Path]]:
+def _changing(path: Path, weights: str | Path | None, trunk: nn.Module | None) -> Iterator[tuple[Model, Path]]:
     """Open a model for a change, for this process alone; yield it and its own file, which is no link."""
     file = path.resolve() if path.is_symlink() else path
     with lock_model(file):
-        model = Model.open(file)
+        model = Model.open(file, weights=weights, trunk=trunk)
         if progress_path(file).exists():
             said = f"{progress_path(file).name} holds an unfinished wave"
             raise RuntimeError(f"{said}: let `ucb learn` finish it, or remove that file")

@@ -51,9 +51,10 @@ FITTED = 0.8
 """A mean leverage above which the head meets each example nearly exactly, and says little about others."""
 GRID = 14
 """Features are multiples of 2^-14; with coarser ones, sums of more examples would be exact."""
-LEAST_SHARE, ERRORS, LEAST_ASKED = 0.1, 4.0, 25
+LEAST_SHARE, ERRORS, LEAST_ASKED, LEAST_USUAL = 0.1, 4.0, 25, 0.1
 """The share of a wave that must seem to have been learnt before to count as such, how many standard errors that must
-be, and of how many examples: by chance no wave must seem familiar, or scores would depend on the order of waves."""
+be, of how many examples, and at what mean leverage: by chance no wave must seem familiar, or scores would depend on the
+order of waves."""
 LEAST_FREE = 1e-6
 """What the leverage of an example leaves of 1 at least: below it there is only rounding."""
 ON_SCORES = "how far scores of its classes move on unseen examples like its own, where 1 turns a yes into a no"
@@ -239,11 +240,12 @@ class FrozenTrunkModel:
     def surprise(self, features: Tensor, classes: Tensor) -> tuple[Tensor, Tensor]:
         """Return of each example phi^T A^-1 phi, and the mean square that is left of its targets in units of the noise.
 
-        A class that is not known yet has no output: all targets of its examples are 0.
+        An example of a class that is not known yet was never learnt: its square is what is expected of a new one.
         """
         mean, variance = self._scores(features)
         target = classes[:, None] == torch.arange(mean.shape[1], device=mean.device)
-        return variance, ((target.float() - mean).square() / self.posterior.noise).mean(1)
+        left = ((target.float() - mean).square() / self.posterior.noise).mean(1)
+        return variance, torch.where(classes < mean.shape[1], left, 1 + variance)
 
     def _scores(self, features: Tensor) -> tuple[Tensor, Tensor]:
         """Return each score and phi^T A^-1 phi, summed up in the trunk's precision."""
@@ -330,6 +332,8 @@ def share_learnt(leverage: Tensor, unexplained: Tensor, usual: float) -> float:
 
     Where the examples are many and the features few, v is near 0 and nothing can be told. Nor does it matter then.
     """
+    if usual < LEAST_USUAL:
+        return 0.0
     gap, known = 1 + leverage - unexplained, 2 * leverage.clamp_max(usual)
     weight = known / (1 + leverage).square()
     total = float((known * weight).sum())
@@ -411,7 +415,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     learner.repeated += (1 - new) * len(at.prints)
     whole = learner.copy()
     whole.add(features, target)
-    whole.repeated += (1 - new) * len(hashes)
+    whole.repeated = min(whole.repeated + (1 - new) * len(hashes), whole.examples)
     whole.set_ridge()
     learner.set_ridge(whole.head.ridge)
     some = choose_asked(len(target), request.seed).to(learner.device)
@@ -436,7 +440,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
         skipped=skipped,
         repeats=repeats,
         familiar=familiar,
-        repeated=whole.repeated - (before.repeated if before else 0.0),
+        repeated=min(max(0.0, whole.repeated - (before.repeated if before else 0.0)), float(counts.sum())),
         is_overfitted=before is not None and before.posterior.usual_variance > FITTED,
         sums=subtract_heads(whole.head, before.head if before else None, counts) if request.keep_sums else None,
     )
@@ -454,7 +458,7 @@ def subtract_heads(head: ConjugateHead, before: ConjugateHead | None, counts: Te
         old = own[own < len(before.counts)]
         found.moments[:, : len(old)] -= before.moments[:, old]
         found.counts[: len(old)] -= before.counts[old]
-    return found
+    return found.cpu()
 
 
 def _begin(

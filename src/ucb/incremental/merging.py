@@ -20,7 +20,7 @@ from ucb.incremental.calibration import HeldOutStatistics
 from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import Model
 from ucb.incremental.unlearning import pick_outputs
-from ucb.incremental.waves import Wave, list_choices, to_choices, wrap
+from ucb.incremental.waves import LONGEST_NAME, Wave, list_choices, to_choices, wrap
 
 T = TypeVar("T")
 
@@ -42,24 +42,37 @@ def merge(models: Sequence[Model], names: Sequence[str]) -> tuple[Model, list[st
     learner = FrozenTrunkModel(_learner(first).trunk, len(classes), grid=_learner(first).grid)
     learner.to(_learner(first).device)
     whole.learner = learner
-    known: dict[str, str] = {}
-    for model, name in zip(models, names, strict=True):
+    known: dict[str, int] = {}
+    kept = {wave.identity: wave for model in models for wave in model.waves if wave.sums is not None}
+    contents: dict[tuple[int, int], int] = {}
+    for place, (model, name) in enumerate(zip(models, names, strict=True)):
         numbers = whole.numbers_of(model.classes)
         _add(learner, _learner(model).head, numbers)
         learner.repeated += _learner(model).repeated
-        taken = {wave.name for wave in whole.waves}
+        renamed = dict[str, str]()
         for wave in model.waves:
-            if wave.identity and wave.identity in known:
-                sums = wave.sums or next(each for each in whole.waves if each.identity == wave.identity).sums
-                if sums is None:
-                    said = f"the wave {wave.name!r} of {name} is also in {known[wave.identity]}, and would count twice"
+            owner = known.get(wave.identity, place) if wave.identity else place
+            if owner != place:
+                if wave.identity not in kept:
+                    said = f"the wave {wave.name!r} of {name} is also in {names[owner]}, and would count twice"
                     raise ValueError(f"{said}: unlearn it in one of them first")
-                _add(learner, sums, whole.numbers_of(wave.examples), -1)
-                learner.repeated = max(0.0, learner.repeated - wave.repeated)
+                own = kept[wave.identity]
+                assert own.sums is not None
+                _add(learner, own.sums, whole.numbers_of(own.examples), -1)
+                learner.repeated -= wave.repeated
                 remarks.append(f"the wave {wave.name!r} is in several of the models, and counts once")
                 continue
-            known.setdefault(wave.identity, name)
-            whole.waves.append(_move(wave, numbers.tolist(), _free_name(wave.name, name, taken)))
+            known.setdefault(wave.identity, place)
+            for key in ((wave.prints.get(each, 0), number) for each, number in wave.examples.items()):
+                if key[0] and contents.setdefault(key, place) != place:
+                    remarks.append(f"examples of the wave {wave.name!r} of {name} are in another of the models, too")
+            renamed[wave.name] = _free_name(wave.name, name, {each.name for each in whole.waves})
+            moved = _move(wave, numbers.tolist(), renamed[wave.name], renamed)
+            if moved.identity in kept and moved.sums is None:
+                own = kept[moved.identity]
+                moved = replace(moved, sums=own.sums) if list(own.examples) == list(moved.examples) else moved
+            whole.waves.append(moved)
+    learner.repeated = min(max(0.0, learner.repeated), learner.examples)
     whole.earlier = _merge_earlier(models)
     if learner.examples:
         learner.set_ridge()
@@ -87,12 +100,13 @@ def find_difference(first: Model, other: Model) -> str:
 
 def rename(model: Model, old: str, new: str) -> bool:
     """Give a class another name; if there is a class of that name, both become one. Return whether they did."""
-    from ucb.incremental.checked_file import LONGEST_NAME, check_text
+    from ucb.incremental.checked_file import LONGEST_NAME as LONGEST
+    from ucb.incremental.checked_file import check_text
 
     if old not in model.classes:
         raise ValueError(f"the model does not know the class {old!r}")
-    if not 0 < len(new) <= LONGEST_NAME:
-        raise ValueError(f"the name of a class must have 1 to {LONGEST_NAME} characters")
+    if not 0 < len(new) <= LONGEST:
+        raise ValueError(f"the name of a class must have 1 to {LONGEST} characters")
     check_text(f"the name {new[:30]!r} of a class", new)
     if old == new:
         raise ValueError(f"the class is called {old!r} already")
@@ -146,13 +160,18 @@ def _free_name(name: str, model: str, taken: set[str]) -> str:
     """Return the name of a wave, with that of its model where another has the same."""
     if name not in taken:
         return name
+    name, model = name[: LONGEST_NAME // 2], model[: LONGEST_NAME // 4]
     names = (f"{name} ({model})" if number == 1 else f"{name} ({model}, {number})" for number in count(1))
     return next(each for each in names if each not in taken)
 
 
-def _move(wave: Wave, numbers: Sequence[int], name: str) -> Wave:
+def _move(wave: Wave, numbers: Sequence[int], name: str, renamed: Mapping[str, str]) -> Wave:
     """Return a wave of one model as a wave of the merged one, where its model's classes have the ``numbers``."""
-    return replace(wave, name=name, choices=to_choices(numbers[each] for each in list_choices(wave.choices)))
+    effect = wave.largest_effect
+    if effect is not None:
+        effect = (renamed[effect[0]], effect[1]) if effect[0] in renamed else None
+    choices = to_choices(numbers[each] for each in list_choices(wave.choices))
+    return replace(wave, name=name, choices=choices, largest_effect=effect)
 
 
 def _merge_earlier(models: Sequence[Model]) -> tuple[HeldOutStatistics, int] | None:

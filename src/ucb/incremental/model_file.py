@@ -24,13 +24,22 @@ from ucb.incremental.checked_file import FieldError, Fields, check_tensor, check
 from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.model import METHODS, Model
 from ucb.incremental.trunks import OWN, Given, Trunk, build_trunk, supports_patches
-from ucb.incremental.wave_file import FIGURES, STATISTICS, SUMS, halve, join_sums, join_waves, split_waves
+from ucb.incremental.wave_file import (
+    FIGURES,
+    STATISTICS,
+    SUMS,
+    count_retired,
+    halve,
+    join_sums,
+    join_waves,
+    split_waves,
+)
 from ucb.storage import write_atomically
 
 if TYPE_CHECKING:
     from ucb.incremental.bayesian_net import BayesianNetModel
 
-LONGEST_SIDE, FINEST = 1024, 100
+LONGEST_SIDE, FINEST, MOST_FEATURES = 1024, 100, 6000
 MOST_CLASSES, MOST_COLUMNS, MOST_UNITS = 100_000, 1_000_000, 100_000
 FALSE = (ValueError, TypeError, KeyError, IndexError, RuntimeError, OverflowError, AttributeError)
 """What PyTorch and Python may raise for values that were not checked."""
@@ -148,6 +157,8 @@ def _split_frozen(learner: FrozenTrunkModel) -> Parts:
     facts: dict[str, Any] = {"trunk": learner.trunk.facts, "ridge": head.ridge}
     if learner.repeated:
         facts["repeated"] = learner.repeated
+    if retired := count_retired(head):
+        facts["retired"] = retired
     if learner.grid is not None:
         facts["grid"] = learner.grid
     noted = getattr(learner.trunk, "noted", None)
@@ -157,7 +168,7 @@ def _split_frozen(learner: FrozenTrunkModel) -> Parts:
 
 
 def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor], given: Given) -> FrozenTrunkModel:
-    facts.only("trunk", "ridge", "repeated", "grid", "weights")
+    facts.only("trunk", "ridge", "repeated", "retired", "grid", "weights")
     if "weights" in facts.values:  # only of a trunk whose weights are a file of the user's
         given = replace(given, noted=Path(facts.text("weights")))
     trunk = _join_trunk(model, facts.fields("trunk"), tensors, given)
@@ -165,12 +176,17 @@ def _join_frozen(model: Model, facts: Fields, tensors: Mapping[str, Tensor], giv
     if len(tensors) > len(trunk.stored()) + (3 if sums else 0):
         raise FieldError("there are unknown tensors")
     grid = facts.whole("grid", -FINEST, FINEST) if "grid" in facts.values else None  # files of before have none
+    is_empty = not sums and not model.classes
+    held = tensors["head.gram"].numel() if "head.gram" in tensors else 0
+    if trunk.features > MOST_FEATURES and 2 * held < trunk.features**2:  # no memory is taken for what is not there
+        raise FieldError("the trunk has more features than there are sums for")
     learner = FrozenTrunkModel(trunk, 0, grid=grid)
-    if sums or model.classes:  # a model that has learnt nothing has none
+    if not is_empty:
         counts = check_tensor(tensors, "head.counts", (len(model.classes),), torch.float64)
         if bool((counts < 0).any()):
             raise FieldError("a class has been seen less than 0 times")
-        learner.head = join_sums(tensors, "head.", trunk.features, counts)
+        retired = facts.whole("retired", 1) if "retired" in facts.values else 0
+        learner.head = join_sums(tensors, "head.", trunk.features, counts, retired)
     learner.head.set_ridge(facts.number("ridge", 1e-9, 1e9))
     if "repeated" in facts.values:  # a model that has learnt nothing twice has no such number
         learner.repeated = facts.number("repeated", 0, learner.examples)

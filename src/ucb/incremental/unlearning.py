@@ -25,6 +25,7 @@ from ucb.incremental.frozen import FrozenTrunkModel
 from ucb.incremental.inputs import ROWS, Data, read_labelled
 from ucb.incremental.model import Model
 from ucb.incremental.trunks import SAMPLED
+from ucb.incremental.wave_file import count_retired
 from ucb.incremental.waves import (
     Wave,
     hash_examples,
@@ -108,6 +109,7 @@ def unlearn(
         if place is None:
             place = _find_origin(model.waves, taken, model.classes)
         removal = _subtract(new, learner, place, taken)
+    learner.repeated = min(max(0.0, learner.repeated), learner.examples)
     learner.to(before.device)
     if learner.examples:
         learner.set_ridge()
@@ -160,7 +162,8 @@ def _take_data(
         if not len(rows):
             raise ValueError(f"the data hold no examples of the class {class_name!r}")
     elif unknown := sorted({examples.labels[row] for row in rows[classes < 0].tolist()}):
-        raise ValueError(f"the model never learnt the class {unknown[0]!r}, so nothing of it can be taken out")
+        said = f"the model does not know the class {unknown[0]!r}: it was never learnt, or is no longer an answer"
+        raise ValueError(f"{said}, so nothing of it can be taken out")
     return sum_up(learner, examples, rows, classes, model.classes, observer)
 
 
@@ -201,7 +204,8 @@ def _find_origin(waves: Sequence[Wave], taken: Taken, classes: Sequence[str]) ->
     if able:
         names = ", ".join(repr(waves[place].name) for place in able[:8])
         raise ValueError(f"these examples can have come with any of the waves {names}: name one with --wave")
-    faults = " and ".join(dict.fromkeys(_find_fault(wave, taken, counts) for wave in waves[-2:]))
+    near = [wave for wave in waves if all(number <= wave.examples.get(name, 0) for name, number in counts.items())]
+    faults = " and ".join(dict.fromkeys(_find_fault(wave, taken, counts) for wave in (near or waves)[-2:]))
     raise ValueError(f"no wave had these examples: {faults}")
 
 
@@ -224,32 +228,48 @@ def _subtract(model: Model, learner: FrozenTrunkModel, place: int, taken: Taken)
     if not is_same and (fault := _find_fault(wave, taken, counts)):
         raise ValueError(f"they cannot be taken out: {fault}")
     is_whole = counts == wave.examples
-    head = learner.head
+    if is_whole and wave.sums is not None:  # they also hold examples of classes that are no longer an answer
+        taken = replace(_take_kept(model, learner, place, None), skipped=taken.skipped)
+    head, examples, unassigned = learner.head, learner.examples, learner.repeated - sum(w.repeated for w in model.waves)
     head.gram -= taken.sums.gram
     head.moments -= taken.sums.moments
     head.counts -= taken.sums.counts
     head.set_ridge(head.ridge)  # what was worked out before is of no use
-    _refuse_foreign(learner)
+    _refuse_foreign(head)
     share = sum(counts.values()) / sum(wave.examples.values())
-    learner.repeated = max(0.0, learner.repeated - share * wave.repeated)
+    # Files of before version 3 do not say which wave repeated others: each is then taken to have done its part.
+    learner.repeated -= share * wave.repeated + max(0.0, unassigned) * sum(counts.values()) / examples
     removal = Removal(counts, skipped=taken.skipped, remains=_say_what_stays(model, place, is_whole))
+    if retired := count_retired(head):
+        what = count_words(retired, "example of a class that is", "examples of classes that are")
+        removal.remains.append(f"the features of {what} no longer an answer stay in the sums")
     left = [] if is_whole else [_reduce(wave, taken, counts, model.classes, 1 - share)]
     model.waves = [*model.waves[:place], *left, *model.waves[place + 1 :]]
     if is_whole:
         removal.waves = [wave.name]
         model.waves = [forget_effect(each, wave.name) for each in model.waves]
+        same = [number for number, each in enumerate(model.waves) if each.identity and each.identity == wave.identity]
+        if same and not wave.repeated:  # the first of them stands for all now
+            learner.repeated -= model.waves[same[0]].repeated
+            model.waves[same[0]] = replace(model.waves[same[0]], repeated=0.0)
     removal.classes = [name for name, number in zip(model.classes, head.counts.tolist(), strict=True) if number == 0]
     drop_classes(model, removal.classes)
     return removal
 
 
-def _refuse_foreign(learner: FrozenTrunkModel) -> None:
-    """Refuse sums that are no longer those of any examples: what was taken out was never in."""
-    gram = learner.head.gram.clone()
-    largest = float(gram.diagonal().max().clamp_min(1.0))
-    gram.diagonal().add_(ROUNDING * largest)
-    if bool((learner.head.counts < 0).any()) or int(torch.linalg.cholesky_ex(gram).info):
-        raise ValueError("these examples were never learnt: without them the sums would be those of no data at all")
+def _refuse_foreign(head: ConjugateHead) -> None:
+    """Refuse sums that are no longer those of any examples: what was taken out was never in, or in another class.
+
+    Of examples with features phi and classes y, sum (phi, y) (phi, y)^T has no eigenvalue below 0.
+    """
+    size, rest = len(head.gram), head.gram[:, -1:] - head.moments.sum(1, keepdim=True)
+    moments, counts = torch.cat([head.moments, rest], 1), torch.cat([head.counts, rest[-1]])
+    whole = torch.zeros(size + len(counts), size + len(counts), dtype=torch.float64, device=head.gram.device)
+    whole[:size, :size], whole[:size, size:], whole[size:, :size] = head.gram, moments, moments.T
+    whole.diagonal()[size:] = counts
+    whole.diagonal().add_(ROUNDING * float(whole.diagonal().max().clamp_min(1.0)))
+    if bool((counts < 0).any()) or int(torch.linalg.cholesky_ex(whole).info):
+        raise ValueError("these examples were never learnt so: without them the sums would be those of no data at all")
 
 
 def _reduce(wave: Wave, taken: Taken, counts: Mapping[str, int], classes: Sequence[str], share: float) -> Wave:
@@ -265,9 +285,10 @@ def _reduce(wave: Wave, taken: Taken, counts: Mapping[str, int], classes: Sequen
         sums.gram.copy_(wave.sums.gram - taken.sums.gram.cpu())
         sums.moments.copy_(wave.sums.moments[:, at] - taken.sums.moments.cpu()[:, numbers])
         sums.counts.copy_(wave.sums.counts[at] - taken.sums.counts.cpu()[numbers])
+        _refuse_foreign(sums)
     held_out = {name: figures for name, figures in wave.held_out.items() if name in left}
     own: dict[str, Any] = {"examples": left, "held_out": held_out, "fingerprint": "", "prints": prints, "sums": sums}
-    return replace(wave, repeated=share * wave.repeated, **own)
+    return replace(wave, repeated=min(share * wave.repeated, sum(left.values())), **own)
 
 
 def forget_effect(wave: Wave, name: str) -> Wave:
@@ -280,8 +301,9 @@ def _say_what_stays(model: Model, place: int, is_whole: bool) -> list[str]:
     """Return sentences about what a model keeps of examples that are taken out of a wave."""
     wave, later, found = model.waves[place], model.waves[place + 1 :], []
     if isinstance(model.known, FrozenTrunkModel) and model.known.trunk.is_made:
-        what = f"{wave.name!r}, and what it took from them stays" if place == 0 else "the first wave alone, and stays"
-        found.append(f"the trunk was made from up to {SAMPLED:,} examples of {what}")
+        found.append(
+            f"what the trunk took from up to {SAMPLED:,} examples of the first wave that was learnt stays in it"
+        )
     if not is_whole:
         found.append(f"what held-out examples of {wave.name!r} said about doubts and probabilities stays, as sums")
     elif model.earlier is not None and not bool(wave.statistics.moments.any()):
@@ -301,7 +323,7 @@ def _retire(model: Model, name: str) -> Removal:
     assert isinstance(learner, FrozenTrunkModel)
     number = int(learner.head.counts[model.classes.index(name)])
     what = count_words(number, "example", "examples")
-    said = f"the features of its {what} stay in the sums, as examples of no class: with their data they could go"
+    said = f"the features of its {what} stay in the sums, as examples of no class"
     drop_classes(model, [name])
     return Removal({}, classes=[name], remains=[said])
 
@@ -316,14 +338,16 @@ def drop_classes(model: Model, names: Sequence[str]) -> None:
     pick_outputs(learner.head, torch.tensor(kept, dtype=torch.int64, device=learner.device)[:, None])
     moved = {old: new for new, old in enumerate(kept)}
     model.classes = [model.classes[number] for number in kept]
-    model.waves = [left for wave in model.waves if (left := _without_classes(wave, names, moved)).examples]
+    kept_waves = [left for wave in model.waves if (left := _without_classes(wave, names, moved)).examples]
+    for gone in {wave.name for wave in model.waves} - {wave.name for wave in kept_waves}:
+        kept_waves = [forget_effect(wave, gone) for wave in kept_waves]
+    model.waves = kept_waves
 
 
 def _without_classes(wave: Wave, names: Sequence[str], moved: Mapping[int, int]) -> Wave:
-    examples, held_out, prints = (
-        {name: value for name, value in each.items() if name not in names}
-        for each in (wave.examples, wave.held_out, wave.prints)
-    )
+    examples = {name: value for name, value in wave.examples.items() if name not in names}
+    held_out = {name: value for name, value in wave.held_out.items() if name not in names}
+    prints = {name: value for name, value in wave.prints.items() if name not in names}
     sums = wave.sums
     if sums is not None and len(examples) < len(wave.examples):
         sums = copy.deepcopy(sums)
@@ -332,7 +356,8 @@ def _without_classes(wave: Wave, names: Sequence[str], moved: Mapping[int, int])
     choices = to_choices(moved[number] for number in list_choices(wave.choices) if number in moved)
     fingerprint = wave.fingerprint if len(examples) == len(wave.examples) else ""
     own: dict[str, Any] = {"examples": examples, "held_out": held_out, "prints": prints, "sums": sums}
-    return replace(wave, choices=choices, fingerprint=fingerprint, **own)
+    repeated = wave.repeated * sum(examples.values()) / sum(wave.examples.values())
+    return replace(wave, choices=choices, fingerprint=fingerprint, repeated=repeated, **own)
 
 
 def pick_outputs(head: ConjugateHead, columns: Tensor) -> None:

@@ -8,6 +8,7 @@ set of statistics for all waves, those of version 1 have the figures in the head
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +29,7 @@ LONGEST_FINGERPRINT = 64
 LARGEST_STATISTIC = 1e18
 """Far more than held-out examples can add up to."""
 DATE = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ")
-NOTES = ("name", "classes", "fingerprint", "unhashed", "choices", "repeated", "date", "largest_effect")
+NOTES = ("name", "classes", "fingerprint", "unhashed", "choices", "repeated", "retired", "date", "largest_effect")
 
 Parts = tuple[list[dict[str, Any]], dict[str, Tensor]]
 
@@ -46,6 +47,8 @@ def split_waves(waves: Sequence[Wave], classes: Sequence[str], earlier: HeldOutS
             figures += (numbers[name], *counts, wave.prints.get(name, 0))
         notes.append(_note(wave, len(own)))
         if wave.sums is not None:
+            if retired := count_retired(wave.sums):
+                notes[-1]["retired"] = retired
             order = [list(wave.examples).index(name) for name in own if name in wave.examples]
             tensors[f"{SUMS}{place}.gram"] = halve(wave.sums.gram)
             tensors[f"{SUMS}{place}.moments"] = wave.sums.moments[:, order]
@@ -91,10 +94,13 @@ def join_waves(
     if width == 4:
         old = [_join_wave(note, each.tolist(), classes) for note, each in zip(notes, rows, strict=True)]
         return _with_choices(old, classes), _join_statistics(tensors, None)[0]
+    allowed = {f"{SUMS}{place}.{part}" for place in range(len(notes)) for part in ("gram", "moments")}
+    if odd := [name for name in tensors if name.startswith(SUMS) and name not in allowed]:
+        raise FieldError(f"the tensor {odd[0][:80]!r} is unknown")
     statistics = _join_statistics(tensors, len(notes))
     every = zip(notes, rows, statistics[1:], range(len(notes)), strict=True)
     waves = [
-        _join_wave(note, each.tolist(), classes, said, _join_sums(tensors, place, each, features))
+        _join_wave(note, each.tolist(), classes, said, _join_sums(note, tensors, place, each, features))
         for note, each, said, place in every
     ]
     earlier = statistics[0] if any(bool(each.any()) for each in statistics[0]) else None
@@ -125,7 +131,7 @@ def _join_wave(
         held_out,
         fingerprint,
         {classes[row[0]]: row[4] for row in rows if row[1]} if has_prints else {},
-        _join_choices(note, len(classes)),
+        () if statistics is None else _join_choices(note, len(classes), [row[0] for row in rows]),
         note.number("repeated", 0, sum(examples.values())) if "repeated" in note.values else 0.0,
         date,
         _join_effect(note),
@@ -161,13 +167,13 @@ def _check_pair(where: str, value: Any) -> tuple[int, int]:
     raise FieldError(f"{where} is no pair")
 
 
-def _join_choices(note: Fields, classes: int) -> Choices:
-    if "choices" not in note.values:
-        return ()
+def _join_choices(note: Fields, classes: int, own: Sequence[int]) -> Choices:
     pairs = note.list("choices", _check_range, classes)
     flat = [end for pair in pairs for end in pair]
     if flat and (flat[-1] > classes or any(a >= b for a, b in pairwise(flat))):
         raise FieldError(f"{note.where}.choices are not numbers of classes")
+    if any(not any(first <= number < last for first, last in pairs) for number in own):
+        raise FieldError(f"{note.where}.choices are without a class of the wave")
     return tuple(pairs)
 
 
@@ -207,13 +213,21 @@ def _join_statistics(tensors: Mapping[str, Tensor], waves: int | None) -> list[H
     return [HeldOutStatistics(*each) for each in zip(*found, strict=True)]
 
 
-def _join_sums(tensors: Mapping[str, Tensor], place: int, rows: Tensor, features: int | None) -> ConjugateHead | None:
+def _join_sums(
+    note: Fields, tensors: Mapping[str, Tensor], place: int, rows: Tensor, features: int | None
+) -> ConjugateHead | None:
     if f"{SUMS}{place}.gram" not in tensors:
         return None
     if features is None:
         raise FieldError("a net has no sums")
     counts = rows[rows[:, 1] > 0, 1].double()
-    return join_sums(tensors, f"{SUMS}{place}.", features, counts)
+    retired = note.whole("retired", 1) if "retired" in note.values else 0
+    return join_sums(tensors, f"{SUMS}{place}.", features, counts, retired)
+
+
+def count_retired(head: ConjugateHead) -> int:
+    """Return how many examples of a head's sums are of classes that are no longer an answer."""
+    return round(float(head.gram[-1, -1] - head.counts.sum()))
 
 
 def halve(gram: Tensor) -> Tensor:
@@ -221,8 +235,13 @@ def halve(gram: Tensor) -> Tensor:
     return torch.cat([row[: place + 1] for place, row in enumerate(gram)])
 
 
-def join_sums(tensors: Mapping[str, Tensor], prefix: str, features: int, counts: Tensor) -> ConjugateHead:
-    """Return a head with the sums that a file holds, if they can be those of any data."""
+def join_sums(
+    tensors: Mapping[str, Tensor], prefix: str, features: int, counts: Tensor, retired: int = 0
+) -> ConjugateHead:
+    """Return a head with the sums that a file holds, if they can be those of any data.
+
+    ``retired`` examples are of classes that are no longer an answer.
+    """
     size = features + 1
     half = check_tensor(tensors, f"{prefix}gram", (size * (size + 1) // 2,), torch.float64)
     moments = check_tensor(tensors, f"{prefix}moments", (size, len(counts)), torch.float64)
@@ -232,7 +251,7 @@ def join_sums(tensors: Mapping[str, Tensor], prefix: str, features: int, counts:
     head.gram += head.gram.tril(-1).T
     head.moments.copy_(moments)
     head.counts.copy_(counts)
-    refuse_impossible(head)
+    refuse_impossible(head, retired)
     return head
 
 
@@ -240,24 +259,23 @@ ROUNDING = 1e-6
 """What sums may be off, as a share of the largest that they can be."""
 
 
-def refuse_impossible(head: ConjugateHead) -> None:
+def refuse_impossible(head: ConjugateHead, retired: int = 0) -> None:
     """Refuse sums that no examples have.
 
     With phi the features of an example, whose last one is 1, and y its class as 1 and 0, sum phi phi^T and sum phi y^T
     have the counts in their last rows, and by Cauchy-Schwarz no entry is larger than the squares of its row and of its
-    column allow. What the second lacks to the last column of the first is the rest: the sum over examples of classes
-    that are no longer an answer, which is nothing where there are none. That is cheap to see, and keeps what follows
-    within reason; whether the sums can be factored is seen when they are.
+    column allow. What the second lacks to the last column of the first is the rest: the sum over ``retired`` examples,
+    of classes that are no longer an answer, which is nothing where there are none. That is cheap to see, and keeps what
+    follows within reason; whether the sums can be factored is seen when they are.
     """
     gram, moments, counts = head.gram, head.moments, head.counts
     examples, lengths = gram[-1, -1], gram.diagonal().clamp_min(0).sqrt()
     limit = lengths * examples.clamp_min(0).sqrt() * ROUNDING
     rest = gram[:, -1] - moments.sum(1)
-    without = (examples - counts.sum()).clamp_min(0)
     possible = bool(examples > 0) and bool((gram.diagonal() >= 0).all())
-    possible &= bool(counts.sum() <= (1 + ROUNDING) * examples)
+    possible &= bool(torch.isclose(counts.sum() + retired, examples, rtol=ROUNDING))
     possible &= bool(torch.isclose(moments[-1], counts, rtol=ROUNDING).all())
-    possible &= bool((rest.abs() <= (1 + ROUNDING) * lengths * without.sqrt() + limit).all())
+    possible &= bool((rest.abs() <= (1 + ROUNDING) * lengths * math.sqrt(retired) + limit).all())
     possible &= _is_within(moments, lengths, counts.clamp_min(0).sqrt()) and _is_within(gram, lengths, lengths)
     if not possible:
         raise FieldError("the sums of its head are not those of any data")
