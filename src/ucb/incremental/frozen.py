@@ -16,7 +16,6 @@ import copy
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -27,6 +26,7 @@ from ucb.data.readers import Skipped
 from ucb.data.readers.columns import find_marks
 from ucb.data.readers.reader import say_first
 from ucb.incremental.calibration import RawPrediction, RawPredictionBatches
+from ucb.incremental.familiarity import Familiarity
 from ucb.incremental.inputs import ROWS, split_portions
 from ucb.incremental.learning import MOST_HELD_OUT, Copies, WaveOutcome, WaveRequest, choose_asked
 from ucb.incremental.model import Model
@@ -42,7 +42,6 @@ BLOCKS = 8
 """Pieces in which a triangular matrix is multiplied."""
 RIDGES = tuple(math.pow(10, step / 2) for step in range(-8, 9))
 """The ridges that are tried: 1e-4 to 1e4, two in each power of ten."""
-START = RIDGES.index(0.1)
 AT_A_TIME = 32
 """Images that go through the trunk between two signs of progress: a pretrained one takes a second for them."""
 LEAST_NOISE = 1e-3
@@ -51,10 +50,6 @@ FITTED = 0.8
 """A mean leverage above which the head meets each example nearly exactly, and says little about others."""
 GRID = 14
 """Features are multiples of 2^-14; with coarser ones, sums of more examples would be exact."""
-LEAST_SHARE, ERRORS, LEAST_ASKED, LEAST_USUAL = 0.1, 4.0, 25, 0.1
-"""The share of a wave that must seem to have been learnt before to count as such, how many standard errors that must
-be, of how many examples, and at what mean leverage: by chance no wave must seem familiar, or scores would depend on the
-order of waves."""
 LEAST_FREE = 1e-6
 """What the leverage of an example leaves of 1 at least: below it there is only rounding."""
 ON_SCORES = "how far scores of its classes move on unseen examples like its own, where 1 turns a yes into a no"
@@ -85,8 +80,8 @@ def log_evidence(head: ConjugateHead, ridge: float, worth: float | None = None) 
     return fit - len(head.counts) / 2 * volume
 
 
-def choose_ridge(head: ConjugateHead, worth: float | None = None) -> float:
-    """Return the ridge with the greatest evidence; from the usual one up or down, as far as it gains.
+def choose_ridge(head: ConjugateHead, worth: float | None = None, usual: float = 0.1) -> float:
+    """Return the ridge with the greatest evidence; from the ``usual`` one up or down, as far as it gains.
 
     Where examples came again the ridges are those for what they are worth, in units of all of them.
     """
@@ -95,15 +90,16 @@ def choose_ridge(head: ConjugateHead, worth: float | None = None) -> float:
     def evidence(rung: int) -> float:
         return log_evidence(head, unit * RIDGES[rung], worth)
 
-    found = {START: evidence(START)}
+    start = min(range(len(RIDGES)), key=lambda rung: abs(RIDGES[rung] - usual))
+    found = {start: evidence(start)}
     for step in (1, -1):
-        at = START
+        at = start
         while 0 <= at + step < len(RIDGES):
             found[at + step] = evidence(at + step)
             if found[at + step] <= found[at]:
                 break
             at += step
-        if at != START:
+        if at != start:
             break
     return unit * RIDGES[max(found, key=lambda rung: found[rung])]
 
@@ -192,7 +188,7 @@ class FrozenTrunkModel:
 
     def set_ridge(self, ridge: float | None = None) -> None:
         """Set the ridge, or choose it by the evidence of all that was learnt."""
-        self.head.set_ridge(choose_ridge(self.head, self.worth) if ridge is None else ridge)
+        self.head.set_ridge(choose_ridge(self.head, self.worth, self.trunk.usual_ridge) if ridge is None else ridge)
         self._posterior = None
 
     @property
@@ -319,62 +315,14 @@ def split_rows(size: int) -> list[tuple[int, int]]:
     return [(first, min(first + rows, size)) for first in range(0, size, rows)]
 
 
-def share_learnt(leverage: Tensor, unexplained: Tensor, usual: float) -> float:
-    """Return the share that was learnt before, from v and q of each example and h; 0 where chance could explain it.
-
-    How well the head foresees examples tells it: no trace of any is kept. With A = ridge + sum phi phi^T,
-    v = phi^T A^-1 phi and noise of variance s^2, the square of what the head leaves unexplained of an example's target
-    is expected to be s^2 (1 + v) where the example is new to it, and s^2 (1 - v) where it is one of those that were
-    learnt. So with q this square in units of s^2, averaged over the outputs, 1 + v - q is 0 on average for new examples
-    and 2 v for known ones. Of one that was learnt with a slight change v is larger by what is new in it, and so is q:
-    there 1 + v - q stays 2 h, with h the mean of v over what was learnt. The share is the slope over 2 min(v, h), by
-    least squares; the spread of q grows with 1 + v.
-
-    Where the examples are many and the features few, v is near 0 and nothing can be told. Nor does it matter then.
-    """
-    if usual < LEAST_USUAL:
-        return 0.0
-    gap, known = 1 + leverage - unexplained, 2 * leverage.clamp_max(usual)
-    weight = known / (1 + leverage).square()
-    total = float((known * weight).sum())
-    if not total > 0 or len(leverage) < LEAST_ASKED:
-        return 0.0
-    share = float((weight * gap).sum()) / total
-    error = float((weight * (gap - share * known)).square().sum().sqrt()) / total
-    return min(1.0, share) if share > max(LEAST_SHARE, ERRORS * error) else 0.0
-
-
-class Familiarity:
-    """Asks the model of before a wave about some of its examples, a batch at a time: all, or 1,000 by chance."""
-
-    def __init__(self, before: FrozenTrunkModel | None, request: WaveRequest, found: Tensor) -> None:
-        self.before, self.found = before, found
-        self._chosen = torch.zeros(len(request.classes), dtype=torch.bool)
-        self._chosen[choose_asked(len(request.classes), request.seed)] = True
-
-    def ask(self, features: Tensor, classes: Tensor, positions: Tensor) -> None:
-        """See how well some examples are foreseen."""
-        if self.before is not None:
-            chosen = self._chosen[positions]
-            some = self.before.surprise(features[chosen], classes[chosen].to(features.device))
-            self.found = torch.cat([self.found, torch.stack(some).double().cpu()], 1)
-
-    @cached_property
-    def share(self) -> float:
-        """The share that was learnt before; to be asked for when all examples have been seen."""
-        if self.before is None:
-            return 0.0
-        return share_learnt(self.found[0], self.found[1], self.before.posterior.usual_variance)
-
-
 @dataclass
 class PassPosition:
     """Where the pass over the examples that are not held out stands; its names are those in the progress file."""
 
     counts: Tensor
     """Examples of each class that were learnt."""
-    contents: Tensor
-    """The sum of the hashes of each class's examples."""
+    contents: Tensor | None
+    """The sum of the hashes of each class's examples; None if the pass was begun before there were such sums."""
     done: int = 0
     prints: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
     """The hashes of the examples and their classes."""
@@ -392,7 +340,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     request.pace.work += min(len(request.classes) - len(train), MOST_HELD_OUT)  # calibration asks about these
     learner = _begin(model, request, before, train, found)
     nothing = PassPosition(*torch.zeros(2, len(model.classes), dtype=torch.int64))
-    at = nothing if found is None else PassPosition(**found["pass"])
+    at = nothing if found is None else PassPosition(**{"contents": None, **found["pass"]})
     skipped = [Skipped(*each) for each in at.skipped]
     if before is not None and not before.examples:
         before = None  # all that is kept of it is the trunk
@@ -408,7 +356,7 @@ def learn_frozen(model: Model, request: WaveRequest) -> WaveOutcome:
     target = classes.to(learner.device)
     copies = Copies(at.prints, hashes)
     counts = at.counts + torch.bincount(classes, minlength=len(model.classes))
-    prints = at.contents + sum_hashes(contents, classes, len(model.classes))
+    prints = None if at.contents is None else at.contents + sum_hashes(contents, classes, len(model.classes))
     repeats = request.refuse_repeated(model.classes, counts, prints, copies.every)
     familiar = familiarity.share if repeats is None else 1.0
     new = (1 - familiar) * copies.different
@@ -526,7 +474,8 @@ def _learn(
         for features, classes, own_hashes, contents in _extract_features(learner, request, batches, familiarity):
             learner.add(features, classes.to(learner.device))
             at.counts += torch.bincount(classes, minlength=len(at.counts))
-            at.contents += sum_hashes(contents, classes, len(at.counts))
+            if at.contents is not None:
+                at.contents += sum_hashes(contents, classes, len(at.counts))
             hashes.append(own_hashes)
         at.done = reached
         if progress is not None and progress.is_due and reached < len(train):

@@ -97,13 +97,19 @@ class WaveRequest:
         assert self.examples.labels is not None
         return [self.examples.labels[place] for place in positions.tolist()]
 
-    def refuse_repeated(self, classes: Sequence[str], counts: Tensor, prints: Tensor, hashes: Tensor) -> str | None:
+    def refuse_repeated(
+        self, classes: Sequence[str], counts: Tensor, prints: Tensor | None, hashes: Tensor
+    ) -> str | None:
         """Return the earlier wave with the same content, if there is one; refuse it unless it is wanted ``again``.
 
         ``counts`` and ``prints``, the sums of hashes, are those of all classes; ``hashes`` are of contents and classes.
         """
-        own = torch.nonzero(counts).squeeze(1).tolist()
-        now = identify({classes[c]: int(prints[c]) for c in own}, {classes[c]: int(counts[c]) for c in own})
+        own = [] if prints is None else torch.nonzero(counts).squeeze(1).tolist()
+        now = (
+            ""
+            if prints is None
+            else identify({classes[c]: int(prints[c]) for c in own}, {classes[c]: int(counts[c]) for c in own})
+        )
         known = self.known.get(now) or self.known.get(hash_wave(hashes))
         if known is not None and not self.again:
             said = f"these data were learnt before, as {known!r}, and count already: leave them out"
@@ -122,8 +128,8 @@ class WaveOutcome:
     """Their true classes."""
     counts: Tensor
     """How many examples of each class were learnt from or held out."""
-    prints: Tensor
-    """The sum of the hashes of each class's examples."""
+    prints: Tensor | None
+    """The sum of the hashes of each class's examples, where it is known."""
     effects: list[Effect]
     statistics: HeldOutStatistics
     """What held-out examples said."""
@@ -260,7 +266,9 @@ def learn_wave(model: Model, request: WaveRequest, name: str, new: Sequence[str]
         name,
         examples,
         held_out,
-        prints={model.classes[number]: int(outcome.prints[number]) for number in outcome.counts.nonzero().flatten()},
+        prints={}
+        if outcome.prints is None
+        else {model.classes[number]: int(outcome.prints[number]) for number in outcome.counts.nonzero().flatten()},
         choices=((0, len(model.classes)),),
         repeated=outcome.repeated,
         date=say_date(),

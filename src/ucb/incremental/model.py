@@ -226,7 +226,7 @@ class Model:
             epochs=epochs,
             observer=observer,
             progress=None if progress is None else progress(new, examples, name),
-            known={wave.identity: wave.name for wave in reversed(self.waves)},
+            known={wave.identity: wave.name for wave in reversed(self.waves) if wave.identity},
             again=again,
             keep_sums=keep_sums,
         )

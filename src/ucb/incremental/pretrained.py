@@ -173,6 +173,7 @@ class ResizingTrunk(GivenTrunk):
     spread: Tensor
     is_rooted = True
     """Whether the head sees roots; it does not in the first models with a pretrained trunk."""
+    usual_ridge = 10.0
 
     def finish(self, found: Tensor) -> Tensor:
         """Return the features for the head, from what the net shows."""

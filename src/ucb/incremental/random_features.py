@@ -53,7 +53,7 @@ class RandomFeatures(GivenTrunk):
         refuse_too_many(number, trunk.features)
         self.about = f"{trunk.about}; {number:,} random features of it"
         self.facts = {"kind": "random", "number": number, "seed": seed, "of": trunk.facts}
-        self.noted = trunk.noted
+        self.noted, self.usual_ridge = trunk.noted, trunk.usual_ridge
         directions = torch.from_numpy(draw_directions(trunk.features, number, seed))
         self.register_buffer("directions", directions, persistent=False)
 

@@ -59,6 +59,8 @@ class Trunk(nn.Module):
     """Whether the first wave makes it."""
     precision = torch.float64
     """Of products of its features, before they are rounded."""
+    usual_ridge = 0.1
+    """Where the search for a head's ridge begins."""
     about = "made once, fixed"
     """What it is, in a few words."""
 
