@@ -1,12 +1,14 @@
 """A frozen trunk: waves in any order and any number are one fit, and what it says follows from closed forms."""
 
+import math
+
 import pytest
 import torch
 
 from tests.incremental.data import blobs, digits
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.incremental import Model
-from ucb.incremental.frozen import RIDGES, choose_ridge, log_evidence
+from ucb.incremental.frozen import RIDGES, choose_ridge, cross_validated_fit, log_evidence
 from ucb.incremental.trunks import FAR, ImageTrunk, RowTrunk, build_trunk
 
 
@@ -207,3 +209,34 @@ def test_a_rare_class_is_not_lost_among_frequent_ones():
         x, labels = digits(pair, 60, "test")
         right = [row["label"] == label for row, label in zip(model.predict(x), labels, strict=True)]
         assert sum(right) >= least * len(right)
+
+
+def test_the_cross_validated_fit_is_that_of_its_definition():
+    """With the trace worked out, and every example left out in turn: the leverages of these hardly differ."""
+    numbers = torch.Generator().manual_seed(0)
+    x, target = torch.randn(3000, 60, generator=numbers), torch.randint(3, (3000,), generator=numbers)
+    x[torch.arange(3000), target] += 1.5
+    head = ConjugateHead(60, 3)
+    head.add(x, target)
+    for ridge in (1.0, 1000.0):
+        head.set_ridge(ridge)
+        phi = torch.cat([x, torch.ones(3000, 1)], 1).double()
+        inverse = torch.linalg.inv(head.gram + ridge * torch.eye(61))
+        leverage = torch.einsum("ni,ij,nj->n", phi, inverse, phi)
+        left = torch.nn.functional.one_hot(target, 3) - phi @ head.weights
+        exact = float((left.square().sum(1) / (1 - leverage).square()).mean())
+        assert math.exp(-cross_validated_fit(head, ridge)) == pytest.approx(exact, rel=2e-3)
+    twice = ConjugateHead(60, 3)
+    for _ in range(2):
+        twice.add(x, target)
+    assert cross_validated_fit(twice, 2000.0, 3000.0) == pytest.approx(cross_validated_fit(head, 1000.0), abs=1e-9)
+
+
+def test_ridges_are_validated_where_a_trunk_comes_ready_and_examples_are_many():
+    numbers = torch.Generator().manual_seed(1)
+    x, target = torch.randn(400, 30, generator=numbers), torch.randint(2, (400,), generator=numbers)
+    head = ConjugateHead(30, 2)
+    for number, judge in ((40, log_evidence), (360, cross_validated_fit)):
+        head.add(x[:number], target[:number])
+        best = max(RIDGES, key=lambda ridge, judge=judge: judge(head, ridge))
+        assert choose_ridge(head, usual=10.0, is_validated=True) == best

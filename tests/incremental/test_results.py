@@ -100,3 +100,24 @@ def test_dividing_by_the_root_of_the_count_is_near_the_best_and_far_above_nothin
     means = json.loads((RESULTS / "rare-classes.json").read_text())["means"]
     assert means["0.5"] >= max(means.values()) - 0.5
     assert means["0.5"] >= means["0.0"] + 3
+
+
+def photographs(folder, data):
+    found = [json.loads(path.read_text()) for path in sorted((RESULTS / folder).glob(f"{data}-fixed-seed*.json"))]
+    assert [run["seed"] for run in found] == [0, 1, 2]
+    return found
+
+
+def test_photographs_are_right_as_often_as_promised_and_others_are_told_from_them():
+    """In five waves of CIFAR10 and ten of CIFAR100, with the same defaults."""
+    for folder, data, least in (
+        ("efficientnet-lite0", "cifar10", 89),
+        ("efficientnet-lite0-20", "cifar10", 77),
+        ("efficientnet-lite0-all", "cifar100", 71),
+    ):
+        assert min(run["accuracy"] for run in photographs(folder, data)) >= least
+    for run in photographs("efficientnet-lite0", "cifar10"):
+        assert run["images_a_class"] == 2000
+        assert run["ece"] <= 0.02
+        assert run["unlike"]["svhn"]["auroc"] >= 0.97
+        assert max(run["bytes_after_each_wave"]) < 150e6
