@@ -1,10 +1,10 @@
 """A trunk that stays, and an exact Bayesian head whose sums are all that is kept of the data.
 
 A wave is learnt by one pass over its examples, which are added to the sums. Features are rounded to multiples of
-2^-14 (of 1, or of the power of 2 that fits a module's). Products of them are multiples of 2^-28, and sums of these
-below 2^25 are exact in double precision, in whatever order they are added: the sums, and all that follows from them, do
-not depend on the order of examples and waves, nor on whether others were learnt and unlearnt meanwhile. Larger sums are
-rounded as any are.
+2^-14 (of 1, or of the power of 2 that fits them). Products of them are multiples of 2^-28, and sums of these below 2^25
+are exact in double precision, in whatever order they are added: the sums, and all that follows from them, do not depend
+on the order of examples and waves, nor on whether others were learnt and unlearnt meanwhile. Larger sums are rounded as
+any are.
 
 The ridge (how strongly the head's weights are drawn to 0) is a function of the sums. It is chosen before the held-out
 examples are asked about, so that what is measured is what will answer.
@@ -462,7 +462,7 @@ def _begin(
 def choose_grid(trunk: Trunk) -> int:
     """Return the grid for a trunk's features; a module's may have any scale, which one input shows."""
     probe = getattr(trunk, "probe", None)
-    return GRID if probe is None else GRID - math.ceil(math.log2(max(float(probe.abs().max()), 2.0**-60)))
+    return trunk.finest if probe is None else GRID - math.ceil(math.log2(max(float(probe.abs().max()), 2.0**-60)))
 
 
 def _make_trunk(model: Model, request: WaveRequest, train: Tensor) -> Trunk:
