@@ -50,7 +50,7 @@ def describe_pretrained(results: Path) -> Iterator[str]:
             "**Pretrained.** `ucb learn` puts the same conjugate head on EfficientNet-lite0, which was trained on "
             "ImageNet ([benchmarks/pretrained_tasks.py](../benchmarks/pretrained_tasks.py)). That is no comparison of "
             "like with like, since the paper's nets begin with random weights: it says what someone with photographs "
-            "gets today."
+            "gets today. BWT counts what each task loses because later ones bring more classes to choose from."
         )
         yield rows
 
