@@ -20,10 +20,9 @@ import torch
 from torch import Tensor
 
 import ucb
-from benchmarks.waves import Remembered, load
+from benchmarks.waves import load, remember
 from ucb.incremental import Model
 from ucb.incremental.predict import predict_batch
-from ucb.incremental.pretrained import PretrainedTrunk
 from ucb.seeds import generator_for
 
 TRUNK = "efficientnet-lite0"
@@ -108,10 +107,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/waves/pretrained-tasks"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    remembered = None
-    if options.remember is not None:
-        remembered = Remembered(options.remember, PretrainedTrunk(TRUNK))
-        PretrainedTrunk.forward = lambda _, x: remembered.forward(x)
+    remembered = remember(options.remember, TRUNK)
     for stream in options.streams:
         tasks = make_tasks(stream, options.seed)
         if tasks is None:

@@ -118,6 +118,15 @@ class Remembered:
             self.was = len(self.shown)
 
 
+def remember(folder: Path | None, trunk: str) -> Remembered | None:
+    """Let all pretrained trunks show what a folder remembers, if there is one."""
+    if folder is None:
+        return None
+    remembered = Remembered(folder, PretrainedTrunk(trunk))
+    PretrainedTrunk.forward = lambda _, x: remembered.forward(x)
+    return remembered
+
+
 def asked(model: Model, x: Tensor) -> tuple[Tensor, Tensor, Tensor, float]:
     """Return probabilities, unsureness, what is called unsure, and images a second of CPU time."""
     predict_batch(model, x[:512])
@@ -256,10 +265,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("results/waves"))
     options = parser.parse_args()
     options.out.mkdir(parents=True, exist_ok=True)
-    remembered = None
-    if options.remember is not None:
-        remembered = Remembered(options.remember, PretrainedTrunk(options.trunk))
-        PretrainedTrunk.forward = lambda _, x: remembered.forward(x)
+    remembered = remember(options.remember, options.trunk)
     for name in options.data:
         data = load(name)
         if data is None:

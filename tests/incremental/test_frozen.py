@@ -8,7 +8,7 @@ import torch
 from tests.incremental.data import blobs, digits
 from ucb.bayes.conjugate import ConjugateHead
 from ucb.incremental import Model
-from ucb.incremental.frozen import RIDGES, choose_ridge, cross_validated_fit, log_evidence
+from ucb.incremental.ridge import RIDGES, choose_ridge, cross_validated_fit, log_evidence
 from ucb.incremental.trunks import FAR, ImageTrunk, RowTrunk, build_trunk
 
 

@@ -13,9 +13,9 @@ from ucb.bayes.conjugate import ConjugateHead
 from ucb.incremental import DamagedModelError, Model, learn
 from ucb.incremental.checked_file import pack, read_content
 from ucb.incremental.familiarity import share_learnt
-from ucb.incremental.frozen import RIDGES, log_evidence
 from ucb.incremental.learning import Copies
 from ucb.incremental.predict import predict_batch
+from ucb.incremental.ridge import RIDGES, log_evidence
 from ucb.incremental.waves import hash_examples, hash_wave
 
 

@@ -40,7 +40,7 @@ def init_command(
 def unlearn_command(
     model: ModelFile,
     data: Annotated[
-        Path | None, Argument(metavar="[DATA]", help="What is to be unlearnt, in the form in which it was learnt.")
+        Path | None, Argument(metavar="DATA", help="What is to be unlearnt, in the form in which it was learnt.")
     ] = None,
     class_name: Annotated[str | None, Option("--class", metavar="NAME", help="Unlearn one class alone.")] = None,
     wave: Annotated[str | None, Option(metavar="NAME", help="Unlearn a wave, or examples of it.")] = None,

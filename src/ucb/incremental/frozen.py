@@ -30,6 +30,7 @@ from ucb.incremental.familiarity import Familiarity
 from ucb.incremental.inputs import ROWS, split_portions
 from ucb.incremental.learning import MOST_HELD_OUT, Copies, WaveOutcome, WaveRequest, choose_asked
 from ucb.incremental.model import Model
+from ucb.incremental.ridge import LEAST_NOISE, choose_ridge
 from ucb.incremental.trunks import OWN, SAMPLED, RowTrunk, Trunk, build_trunk
 from ucb.incremental.waves import Effect, Wave, describe_change, hash_examples, sum_hashes
 from ucb.seeds import generator_for
@@ -40,97 +41,15 @@ FAINTEST = 1e-6
 """The share of the usual |phi|^2 that is nothing at all."""
 BLOCKS = 8
 """Pieces in which a triangular matrix is multiplied."""
-RIDGES = tuple(math.pow(10, step / 2) for step in range(-8, 9))
-"""The ridges that are tried: 1e-4 to 1e4, two in each power of ten."""
 AT_A_TIME = 32
 """Images that go through the trunk between two signs of progress: a pretrained one takes a second for them."""
-LEAST_NOISE = 1e-3
-"""Variance that outputs have at least: a handful of examples can be met exactly, which proves nothing."""
 FITTED = 0.8
 """A mean leverage above which the head meets each example nearly exactly, and says little about others."""
-PROBES = 64
-"""Random signs for a trace."""
 GRID = 14
 """Features are multiples of 2^-14; with coarser ones, sums of more examples would be exact."""
 LEAST_FREE = 1e-6
 """What the leverage of an example leaves of 1 at least: below it there is only rounding."""
 ON_SCORES = "how far scores of its classes move on unseen examples like its own, where 1 turns a yes into a no"
-
-
-def log_evidence(head: ConjugateHead, ridge: float, worth: float | None = None) -> float:
-    """Return the log of the marginal likelihood, but for a constant; -inf where rounding leaves no posterior.
-
-    With N examples, D weights an output, A = ridge + sum phi phi^T and R_c the squares that output c leaves unexplained
-    (those of the weights included), it is at the best noise s_c^2 = R_c / N
-    -N/2 sum_c log(R_c / N) - C/2 (log|A| - D log ridge). No data are needed, only the head's sums.
-
-    An example that comes again is met exactly and would prove that there is no noise. So the first N is what the
-    examples are ``worth``, where a repeated one adds nothing: it is the likelihood raised to the power worth / N. With
-    everything learnt twice the evidence is then that of learning it once, at twice the ridge: the same weights.
-    """
-    examples = float(head.gram[-1, -1])
-    whole = head.gram.clone()
-    whole.diagonal().add_(ridge)
-    factor, failed = torch.linalg.cholesky_ex(whole)
-    if int(failed):
-        return -math.inf
-    weights = torch.cholesky_solve(head.moments, factor)
-    left = (head.counts - (head.moments * weights).sum(0)).clamp_min(LEAST_NOISE * max(examples, 1.0))
-    fit = -(examples if worth is None else worth) / 2 * float((left / max(examples, 1.0)).log().sum())
-    size = len(whole) * math.log(ridge)
-    volume = 2 * float(factor.diagonal().log().sum()) - size
-    return fit - len(head.counts) / 2 * volume
-
-
-def cross_validated_fit(head: ConjugateHead, ridge: float, worth: float | None = None) -> float:
-    """Return -log of the mean square that examples left out in turn would leave unexplained, by their mean leverage.
-
-    That is (RSS / N) / (1 - df / N)^2 with df the trace of A^-1 sum phi phi^T, here over all outputs (generalised
-    cross-validation). The trace is estimated with fixed random signs, to less than 1 % of the number of features, so
-    there must be more examples than that. It needs the head's sums alone.
-    """
-    examples, size = float(head.gram[-1, -1]), len(head.gram)
-    whole = head.gram.clone()
-    whole.diagonal().add_(ridge)
-    factor, failed = torch.linalg.cholesky_ex(whole)
-    if int(failed):
-        return -math.inf
-    weights = torch.cholesky_solve(head.moments, factor)
-    left = float((head.counts - 2 * (head.moments * weights).sum(0) + (weights * (head.gram @ weights)).sum(0)).sum())
-    signs = torch.randint(2, (size, PROBES), generator=generator_for("signs")).to(whole) * 2 - 1
-    free = ridge * float((signs * torch.cholesky_solve(signs, factor)).sum()) / PROBES
-    share = 1 - (size - free) / (examples if worth is None else worth)
-    return 2 * math.log(max(share, 1e-6)) - math.log(max(left / examples, 1e-30))
-
-
-def choose_ridge(
-    head: ConjugateHead, worth: float | None = None, usual: float = 0.1, is_validated: bool = False
-) -> float:
-    """Return the ridge with the greatest evidence; from the ``usual`` one up or down, as far as it gains.
-
-    If it ``is_validated``, and there are twice as many examples as features, the one with the best cross-validated fit
-    instead. Where examples came again the ridges are those for what they are worth, in units of all of them.
-    """
-    judge = log_evidence
-    if is_validated and (float(head.gram[-1, -1]) if worth is None else worth) >= 2 * len(head.gram):
-        judge = cross_validated_fit
-    unit = 1.0 if worth is None else max(float(head.gram[-1, -1]), 1.0) / worth
-
-    def evidence(rung: int) -> float:
-        return judge(head, unit * RIDGES[rung], worth)
-
-    start = min(range(len(RIDGES)), key=lambda rung: abs(RIDGES[rung] - usual))
-    found = {start: evidence(start)}
-    for step in (1, -1):
-        at = start
-        while 0 <= at + step < len(RIDGES):
-            found[at + step] = evidence(at + step)
-            if found[at + step] <= found[at]:
-                break
-            at += step
-        if at != start:
-            break
-    return unit * RIDGES[max(found, key=lambda rung: found[rung])]
 
 
 class HeadPosterior(NamedTuple):
